@@ -88,7 +88,8 @@ func (r *GateReport) check(instance, namespace string) error {
 
 func gateName(name string) bool {
 	return name != "" && len(name) <= maxGateName && strings.IndexFunc(name, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' ||
+			c == '-')
 	}) < 0
 }
 
@@ -130,7 +131,8 @@ func (b *GateBook) Report(ctx context.Context, r GateReport) error {
 	pipe.Set(ctx, s.keys.Gate(r.Instance), text, GateTTL)
 	pipe.ZAdd(ctx, index, redis.Z{Score: float64(now.Add(GateTTL).UnixMilli()), Member: r.Instance})
 	pipe.ZRemRangeByScore(ctx, index, "-inf", strconv.FormatInt(now.UnixMilli(), 10))
-	// Who claims more time than a report gets is no gate, or Redis' clock was ahead: it must not displace those that are.
+	// Who claims more time than a report gets is no gate, or Redis' clock was ahead: it must not displace those that
+	// are.
 	pipe.ZRemRangeByScore(ctx, index, "("+strconv.FormatInt(now.Add(2*GateTTL).UnixMilli(), 10), "+inf")
 	pipe.ZRemRangeByRank(ctx, index, 0, -gatesMost-1)
 	pipe.PExpire(ctx, index, GateTTL)

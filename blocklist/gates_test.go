@@ -17,7 +17,8 @@ import (
 // someGate is a report of a gate that does what it should.
 func (b *bare) someGate(instance string) GateReport {
 	return GateReport{
-		Instance: instance, Build: "1.4", Identity: "0123456789abcdef", Blocks: 3, Passed: 70, Refused: 2, Started: b.now(), At: b.now(),
+		Instance: instance, Build: "1.4", Identity: "0123456789abcdef", Blocks: 3, Passed: 70, Refused: 2,
+		Started: b.now(), At: b.now(),
 	}
 }
 
@@ -124,11 +125,16 @@ func TestReportsOfWhoIsNoGate(t *testing.T) {
 		odd := map[string]string{
 			"no-json": "yes", "null": "null", "list": "[]", "later": of("later", func(r *GateReport) { r.Format = 2 }),
 			"other": of("somebody", unchanged), "space": of("space", func(r *GateReport) { r.Namespace = "wier" }),
-			"huge": `{"v":1,"build":"` + strings.Repeat("x", 1<<20) + `"}`, "bidi": of("bidi", func(r *GateReport) { r.Build = "\u202e1.4" }),
-			"lines": of("lines", func(r *GateReport) { r.Unready = "a\nok  gates  all is well" }), "below": of("below", func(r *GateReport) { r.Refused = -1 }),
-			"ever": of("ever", func(r *GateReport) { r.Behind = -1 }), "ages": of("ages", func(r *GateReport) { r.Behind = 1e300 }),
-			"stale": of("stale", func(r *GateReport) { r.Staleness = 4e9 }), "slots": of("slots", func(r *GateReport) { r.Missing = 16385 }),
-			"count": `{"v":1,"instance":"count","passed":99999999999999999999}`, "never": of("never", func(r *GateReport) { r.Started = 0 }),
+			"huge": `{"v":1,"build":"` + strings.Repeat("x", 1<<20) + `"}`, "bidi": of("bidi",
+				func(r *GateReport) { r.Build = "\u202e1.4" }),
+			"lines": of("lines", func(r *GateReport) { r.Unready = "a\nok  gates  all is well" }), "below": of("below",
+				func(r *GateReport) { r.Refused = -1 }),
+			"ever": of("ever", func(r *GateReport) { r.Behind = -1 }), "ages": of("ages",
+				func(r *GateReport) { r.Behind = 1e300 }),
+			"stale": of("stale", func(r *GateReport) { r.Staleness = 4e9 }), "slots": of("slots",
+				func(r *GateReport) { r.Missing = 16385 }),
+			"count": `{"v":1,"instance":"count","passed":99999999999999999999}`, "never": of("never",
+				func(r *GateReport) { r.Started = 0 }),
 			"a}:b": of("a}:b", unchanged), "rule\x00": of("rule\x00", unchanged), "ü": of("ü", unchanged),
 		}
 		for instance, value := range odd {
@@ -137,7 +143,8 @@ func TestReportsOfWhoIsNoGate(t *testing.T) {
 		if err := b.client.LPush(t.Context(), b.keys.Gate("list-of"), "x").Err(); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.client.ZAdd(t.Context(), b.keys.Gates(), redis.Z{Score: 9e15, Member: "list-of"}).Err(); err != nil {
+		if err := b.client.ZAdd(t.Context(), b.keys.Gates(), redis.Z{Score: 9e15,
+			Member: "list-of"}).Err(); err != nil {
 			t.Fatal(err)
 		}
 		b.wantListed(len(odd)+1, "edge-1")
@@ -174,7 +181,8 @@ func TestDocumentedGate(t *testing.T) {
 	_, after, found := strings.Cut(string(text), "\n## Gates\n")
 	_, after, open := strings.Cut(after, "```json\n")
 	shown, _, closed := strings.Cut(after, "```")
-	if r, ok := readGate(shown, "edge-7-31-abcdef012345", "weir"); !found || !open || !closed || !ok || r.Blocks != 1204 {
+	if r, ok := readGate(shown, "edge-7-31-abcdef012345", "weir"); !found || !open || !closed || !ok ||
+		r.Blocks != 1204 {
 		t.Errorf("%q is read as %+v", shown, r)
 	}
 }
@@ -191,7 +199,8 @@ func TestGatesAreBounded(t *testing.T) {
 		t.Helper()
 		var many []redis.Z
 		for i := range gatesMost + 500 {
-			many = append(many, redis.Z{Score: float64(from.UnixMilli() + int64(i)), Member: fmt.Sprint(from.UnixMilli(), "-", i)})
+			many = append(many, redis.Z{Score: float64(from.UnixMilli() + int64(i)),
+				Member: fmt.Sprint(from.UnixMilli(), "-", i)})
 		}
 		if err := b.client.ZAdd(t.Context(), b.keys.Gates(), many...).Err(); err != nil {
 			t.Fatal(err)
@@ -231,13 +240,15 @@ func TestOtherNamespacesOfTheSameDatabase(t *testing.T) {
 	unready := other.someGate("edge-2")
 	unready.Unready = "no epoch"
 	other.report(unready)
-	for _, key := range []string{"<b>:v1:gates:{<b>:v1:rules}", "wier:v1:gates:{weir:v1:rules}", "x:v1:gates:{}"} { // these are nobody's
+	// These are nobody's.
+	for _, key := range []string{"<b>:v1:gates:{<b>:v1:rules}", "wier:v1:gates:{weir:v1:rules}", "x:v1:gates:{}"} {
 		if err := own.client.Set(t.Context(), key, "x", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	found, whole, err := NewGateBook(own.store).Others(t.Context(), 10)
-	if err != nil || !whole || len(found) != 1 || found[0].Namespace != "wier" || found[0].Err != nil || len(found[0].Gates) != 1 ||
+	if err != nil || !whole || len(found) != 1 || found[0].Namespace != "wier" || found[0].Err != nil ||
+		len(found[0].Gates) != 1 ||
 		found[0].Gates[0].Unready != "no epoch" {
 		t.Errorf("%+v, whole: %v, %v", found, whole, err)
 	}

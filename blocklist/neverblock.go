@@ -55,8 +55,8 @@ func (n *NeverBlock) HoldsParsed(p *ParsedSubject) bool {
 // Configured are the prefixes that the list was made from.
 func (n *NeverBlock) Configured() []netip.Prefix { return slices.Clone(n.configured) }
 
-// Entry is what of the list holds subject; special says that it is one of the addresses that are nobody's in particular. held is false where
-// nothing does.
+// Entry is what of the list holds subject; special says that it is one of the addresses that are nobody's in
+// particular. held is false where nothing does.
 func (n *NeverBlock) Entry(subject traffic.Subject) (entry netip.Prefix, special, held bool) {
 	p, err := ParseSubject(subject)
 	if err != nil || !p.Prefix.IsValid() {

@@ -27,8 +27,8 @@ type NeverEntries struct {
 	Entries  []NeverEntry `json:"entries"`
 }
 
-// NeverList is the never-block list of a process: that of its configuration, and the entries of which it was told last. Its methods may be called by
-// several goroutines.
+// NeverList is the never-block list of a process: that of its configuration, and the entries of which it was told last.
+// Its methods may be called by several goroutines.
 type NeverList struct {
 	configured []netip.Prefix
 	clock      func() traffic.Time
@@ -116,7 +116,8 @@ func (s *Store) Never(ctx context.Context) (NeverEntries, error) {
 	return NeverEntries{}, nil
 }
 
-// SyncNever publishes the entries where Redis lacks them or has older ones, and reports whether it did. Gates act at once.
+// SyncNever publishes the entries where Redis lacks them or has older ones, and reports whether it did. Gates act at
+// once.
 func (s *Store) SyncNever(ctx context.Context, now traffic.Time, entries NeverEntries) (news bool, err error) {
 	known, err := s.Never(ctx)
 	if err != nil || known.Revision >= entries.Revision {
@@ -132,7 +133,8 @@ func (s *Store) SyncNever(ctx context.Context, now traffic.Time, entries NeverEn
 		return false, err
 	}
 	keys := []string{s.keys.Never(), s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams()}
-	err = s.redis.run(ctx, []call{{script: s.redis.scripts.never, keys: keys, args: append(args, entries.Revision, string(text))}}, func(int, any) error { return nil })
+	err = s.redis.run(ctx, []call{{script: s.redis.scripts.never, keys: keys, args: append(args, entries.Revision,
+		string(text))}}, func(int, any) error { return nil })
 	if err != nil {
 		return false, fmt.Errorf("publish never-block entries: %w", err)
 	}

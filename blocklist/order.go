@@ -7,7 +7,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Order is a block that somebody has ordered, for ENFORCE to carry out. Its rule is one of those that no document may have: rules.IsByHand.
+// Order is a block that somebody has ordered, for ENFORCE to carry out. Its rule is one of those that no document may
+// have: rules.IsByHand.
 type Order struct {
 	ID string // as the id of a hit
 	Name

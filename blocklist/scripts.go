@@ -168,7 +168,8 @@ redis.call('SADD', KEYS[4], ARGV[4])
 return #changes
 `
 
-// luaNever replaces the entries of never-block lists by newer ones, and tells of them on the modes stream. As luaModes, it tells before it keeps.
+// luaNever replaces the entries of never-block lists by newer ones, and tells of them on the modes stream. As luaModes,
+// it tells before it keeps.
 //
 //	KEYS  1 the entries, 2 modes stream, 3 its last, 4 set of streams
 //	ARGV  as luaAppend, 4 the stream's name, 5 revision, 6 value

@@ -95,8 +95,8 @@ func (s *Store) Close() error { return s.redis.client.Close() }
 // Bound makes s refuse blocks beyond what c allows. It is called before s is used.
 func (s *Store) Bound(c Crowds) { s.crowds = c }
 
-// Except tells which blocks are in force for nobody: gates leave them out when they read them. Each reading of blocks, or of modes, adds what people
-// have entered. It is called before s is used.
+// Except tells which blocks are in force for nobody: gates leave them out when they read them. Each reading of blocks,
+// or of modes, adds what people have entered. It is called before s is used.
 func (s *Store) Except(never *NeverList) { s.never = never }
 
 // Inspect asks the server, or every master of the cluster, about itself, and changes nothing. clock is this machine's.

@@ -157,7 +157,8 @@ func (w *world) byRule(g *grafana) []string {
 	})
 	var rows []string
 	for _, k := range keys {
-		rows = append(rows, line(k, len(distinct(groups[k], subjectOf)), len(groups[k]), events(groups[k]), w.wouldIn(g, k), w.refusedIn(g, k)))
+		rows = append(rows, line(k, len(distinct(groups[k], subjectOf)), len(groups[k]), events(groups[k]),
+			w.wouldIn(g, k), w.refusedIn(g, k)))
 	}
 	return rows
 }

@@ -95,7 +95,8 @@ type refused struct {
 	n, good              int64
 }
 
-// refuse has gates refuse by the blocks of some of the episodes, after these, and what blocks would have refused of all.
+// refuse has gates refuse by the blocks of some of the episodes, after these, and what blocks would have refused of
+// all.
 func (w *world) refuse() {
 	for i := range w.hits {
 		h := &w.hits[i]
@@ -107,7 +108,8 @@ func (w *world) refuse() {
 		if minute.After(w.now.Add(-time.Minute)) {
 			minute = w.now.Add(-2 * time.Minute).Truncate(time.Minute)
 		}
-		w.refused = append(w.refused, refused{h.Rule, h.ID[:min(16, len(h.ID))], string(h.Subject), minute, int64(2 + i%11), int64(i % 5 / 4)})
+		w.refused = append(w.refused, refused{h.Rule, h.ID[:min(16, len(h.ID))], string(h.Subject), minute,
+			int64(2 + i%11), int64(i % 5 / 4)})
 	}
 }
 
@@ -248,7 +250,8 @@ func (w *world) record(t *testing.T) {
 		add(left)
 	}
 	for i, r := range w.refused {
-		add(detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: r.rule, Block: r.block, Count: r.n, Known: r.good,
+		add(detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i),
+			Rule: r.rule, Block: r.block, Count: r.n, Known: r.good,
 			First: traffic.At(r.minute), Last: traffic.At(r.minute), Seen: traffic.At(r.minute)})
 	}
 	for i := range w.decisions {

@@ -146,7 +146,10 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-9.bin"), readFile(f, "snapshot-8.bin"), readFile(f, "snapshot-7.bin"), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil),
+		everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-9.bin"), readFile(f, "snapshot-8.bin"),
+		readFile(f, "snapshot-7.bin"), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"),
+		readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -318,10 +321,12 @@ func TestGoldenFormats(t *testing.T) {
 	golden(t, "hit-1-running.json", must(detectors.EncodeHit(new(running()))))
 }
 
-// A snapshot has format 9 while it holds sums of refused requests, and the one that a build before can read when they are sent.
+// A snapshot has format 9 while it holds sums of refused requests, and the one that a build before can read when they
+// are sent.
 func TestSnapshotOfRefusalsIsKept(t *testing.T) {
 	b := goldenBench(t)
-	for i, k := range []detectors.Keyed{b.event(0, origin+40*second, "192.0.2.1", 1), b.event(1, origin+41*second, "192.0.2.1", 1)} {
+	for i, k := range []detectors.Keyed{b.event(0, origin+40*second, "192.0.2.1", 1), b.event(1, origin+41*second,
+		"192.0.2.1", 1)} {
 		k.Format, k.Rules, k.Good = rules.RefusalRecordFormat, nil, detectors.Good(1+i)
 		k.Verdict = traffic.Verdict{Rule: "flood", Block: "0123456789abcdef"}
 		b.must(k)

@@ -30,8 +30,8 @@ const (
 	// KindRunning is how far an episode is that runs, told about once a second for boards: of a hit that was sent under the same id,
 	// in its phase. Nobody is blocked for it, and what it says the hits of the episode will say again.
 	KindRunning Kind = "running"
-	// KindRefused is a sum over one minute of event time of the requests that gates refused by one block. A minute may have several, each of other
-	// requests, so that they add up.
+	// KindRefused is a sum over one minute of event time of the requests that gates refused by one block. A minute may
+	// have several, each of other requests, so that they add up.
 	KindRefused Kind = "refused"
 	KindLoss    Kind = "loss"    // a gap that an operator accepted, or that retention made
 	KindRelease Kind = "release" // an operator releases a block; written by the CLI, acted on by ENFORCE
@@ -97,11 +97,12 @@ type Hit struct {
 	Devices int      `json:"devices,omitempty"` // distinct devices seen, saturating at MaxDistinct
 	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
 
-	Good    Good   `json:"known_good,omitempty"` // what the deployment knows of the block subject, by its events of GoodKept
-	Refused int64  `json:"refused,omitempty"`    // requests that the rule's block would have refused from this episode on; may rise after the closing
-	Block   string `json:"block,omitempty"`      // refused: the id of the block as gates name it; empty: those of a rule that are too many to be told apart
-	Known   int64  `json:"known,omitempty"`      // refused: of Count, requests that known_good holds for
-	Trial   *Trial `json:"trial,omitempty"`      // statistics: what the rule's block would have done
+	Good    Good  `json:"known_good,omitempty"` // what the deployment knows of the block subject, by its events of GoodKept
+	Refused int64 `json:"refused,omitempty"`    // requests that the rule's block would have refused from this episode on; may rise after the closing
+	// Block is, of refused, the id of the block as gates name it; empty: those of a rule that are too many to be told apart
+	Block string `json:"block,omitempty"`
+	Known int64  `json:"known,omitempty"` // refused: of Count, requests that known_good holds for
+	Trial *Trial `json:"trial,omitempty"` // statistics: what the rule's block would have done
 
 	By     string `json:"by,omitempty"`     // release, loss: who
 	Via    string `json:"via,omitempty"`    // release: how who releases came; absent: a build before did not tell
@@ -155,7 +156,8 @@ func EncodeHit(h *Hit) ([]byte, error) {
 
 // knownKinds are the kinds of hits that this build writes, and that its readers know what to do with.
 func knownKinds() []Kind {
-	return append(episodeKinds(), KindLate, KindUncounted, KindStatistics, KindRunning, KindRefused, KindLoss, KindRelease)
+	return append(episodeKinds(), KindLate, KindUncounted, KindStatistics, KindRunning, KindRefused, KindLoss,
+		KindRelease)
 }
 
 // episodeKinds are the kinds whose hits tell of episodes. Snapshots write their indexes.

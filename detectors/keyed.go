@@ -11,8 +11,8 @@ import (
 // Formats of keyed records. A stream's routing version names the one that its routers write, so that every process of a
 // rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
 // units and packed samples. Formats 3 and 4 have the layout of format 2; what they allow, rules.UncountedRecordFormat and
-// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values, format 6 what blocks reach and who is known to be good,
-// format 7 what gates refused.
+// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values, format 6 what blocks reach and who is known
+// to be good, format 7 what gates refused.
 const (
 	OldestRecordFormat = 1
 	RecordFormat       = 7
@@ -71,8 +71,8 @@ type Keyed struct {
 	Beyond []int
 	// Good is what the deployment's known_good says of the event. Formats before 6 cannot hold it.
 	Good Good
-	// Verdict is that with which a gate refused the request: it feeds no window, and has neither Rules nor Reached, identity nor sample. Formats
-	// before 7 cannot hold it.
+	// Verdict is that with which a gate refused the request: it feeds no window, and has neither Rules nor Reached,
+	// identity nor sample. Formats before 7 cannot hold it.
 	Verdict  traffic.Verdict
 	Identity traffic.Identity
 	Sample   []byte // JSON of traffic.Sample, for evidence
@@ -153,9 +153,9 @@ type Record struct {
 	Keyed    Keyed
 }
 
-// The layout of a keyed record, format 7; format 6 is the same without verdicts, format 5 also without what is known of blocks, formats 2 to 4 also without tiers
-// and extra values, format 1 also without units. Numbers are varints (unsigned unless
-// marked ±), strings carry their length.
+// The layout of a keyed record, format 7; format 6 is the same without verdicts, format 5 also without what is known of
+// blocks, formats 2 to 4 also without tiers and extra values, format 1 also without units. Numbers are varints
+// (unsigned unless marked ±), strings carry their length.
 //
 //	byte format, byte kind, g, p, o, o-prev (0: none), ±time
 //	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),

@@ -124,7 +124,8 @@ func readReached(r *reader, k *Keyed) {
 	if told&someVerdict != 0 {
 		k.Verdict = traffic.Verdict{Rule: r.text(), Block: r.text()}
 		if !k.Verdict.Refused() || told&(someReached|someBeyond) != 0 || len(k.Rules) > 0 {
-			r.fail("a verdict of rule %q and block %q on a request that rules count or blocks reach", k.Verdict.Rule, k.Verdict.Block)
+			r.fail("a verdict of rule %q and block %q on a request that rules count or blocks reach", k.Verdict.Rule,
+				k.Verdict.Block)
 		}
 		return
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// refusalSums are the sums of the requests that gates refused, by rule, block and minute of event time, in one minute of append time: a sum is over
-// when that minute is, and its hit needs no correction. There are at most maxRefusalSums, beside one of each rule and minute for blocks beyond them.
+// refusalSums are the sums of the requests that gates refused, by rule, block and minute of event time, in one minute
+// of append time: a sum is over when that minute is, and its hit needs no correction. There are at most maxRefusalSums,
+// beside one of each rule and minute for blocks beyond them.
 type refusalSums struct {
 	appended traffic.Time // the minute of all sums; of no meaning where there are none
 	sums     map[refusalKey]*refusalSum
@@ -66,7 +67,8 @@ func (u *refusalSums) add(k *Keyed, appended traffic.Time) {
 // some reports whether there are sums. Without any the minute of append time need not be known, nor kept.
 func (u *refusalSums) some() bool { return len(u.sums) > 0 }
 
-// due reports whether the sums that there are can be sent: their minute of append time is over, or the stream has ended.
+// due reports whether the sums that there are can be sent: their minute of append time is over, or the stream has
+// ended.
 func (u *refusalSums) due(appended traffic.Time, ended bool) bool {
 	return appended != u.appended || ended
 }
@@ -83,7 +85,8 @@ func (r *report) refusals(u *refusalSums, generation int64, seen traffic.Time, o
 	for _, key := range u.ordered() {
 		sum := u.sums[key]
 		h := Hit{
-			Format: HitFormat, Kind: KindRefused, Rule: key.rule, Block: key.block, Count: sum.count, Known: sum.known, First: key.minute, Last: sum.latest, Seen: seen,
+			Format: HitFormat, Kind: KindRefused, Rule: key.rule, Block: key.block, Count: sum.count, Known: sum.known,
+			First: key.minute, Last: sum.latest, Seen: seen,
 			Generation: generation, Source: sum.source, Offset: sum.offset, Keyed: r.keyed,
 		}
 		h.ID = r.secret.hitID(&h, 0)
@@ -111,7 +114,8 @@ func (u *refusalSums) restore(r *reader) {
 	for n := r.length(8, "sums of refused requests"); n > 0 && r.err == nil; n-- {
 		key := refusalKey{string(r.bytes()), string(r.bytes()), traffic.Time(r.varint())}
 		u.sums[key] = &refusalSum{
-			count: r.count(), known: r.count(), source: int(r.upTo(MaxSources, "source partition")), offset: r.count(), latest: traffic.Time(r.varint()),
+			count: r.count(), known: r.count(), source: int(r.upTo(MaxSources, "source partition")), offset: r.count(),
+			latest: traffic.Time(r.varint()),
 		}
 	}
 }

@@ -50,7 +50,8 @@ func (b *refusalBench) fold(k *Keyed) {
 
 func (b *refusalBench) refused(rule, block string, at traffic.Time, good Good) {
 	b.t.Helper()
-	b.fold(&Keyed{Kind: KeyedEvent, Version: 1, Time: at, Progress: at, Good: good, Verdict: traffic.Verdict{Rule: rule, Block: block}})
+	b.fold(&Keyed{Kind: KeyedEvent, Version: 1, Time: at, Progress: at, Good: good,
+		Verdict: traffic.Verdict{Rule: rule, Block: block}})
 }
 
 // takeOver goes on with what a snapshot holds.
@@ -100,7 +101,8 @@ func (b *refusalBench) sums() map[string][2]int64 {
 	return sums
 }
 
-// Whatever gates refuse is in one sum of its rule, block and minute, however often a process takes over, and none of it is counted by a rule.
+// Whatever gates refuse is in one sum of its rule, block and minute, however often a process takes over, and none of it
+// is counted by a rule.
 func TestRefusedRequestsAddUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newRefusalBench(rt)
@@ -114,7 +116,8 @@ func TestRefusedRequestsAddUp(t *testing.T) {
 			case 2:
 				b.at += traffic.Time(rapid.Int64Range(0, int64(minute)).Draw(rt, "later"))
 			default:
-				rule, block := rapid.SampledFrom([]string{"flood", "logins", "gone"}).Draw(rt, "rule"), rapid.SampledFrom([]string{"00", "01", "0123456789abcdef"}).Draw(rt, "block")
+				rule, block := rapid.SampledFrom([]string{"flood", "logins", "gone"}).Draw(rt, "rule"),
+					rapid.SampledFrom([]string{"00", "01", "0123456789abcdef"}).Draw(rt, "block")
 				at := b.at - traffic.Time(rapid.Int64Range(-int64(minute), 3*int64(minute)).Draw(rt, "ago"))
 				good := rapid.SampledFrom([]Good{NotJudged, NotGood, KnownGood}).Draw(rt, "good")
 				b.refused(rule, block, at, good)

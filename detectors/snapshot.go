@@ -66,9 +66,9 @@ func snapshotFormat(records int) int {
 	return oldestSnapshotFormat
 }
 
-// formatNow is the format of a snapshot that is taken now. Formats 8 and 9 are for what 7 cannot say: another cooldown than
-// the default one of a rule whose blocks are narrower than its windows, and sums of refused requests. Without them a build
-// before reads what this one writes.
+// formatNow is the format of a snapshot that is taken now. Formats 8 and 9 are for what 7 cannot say: another cooldown
+// than the default one of a rule whose blocks are narrower than its windows, and sums of refused requests. Without them
+// a build before reads what this one writes.
 func formatNow(p *Partition) int {
 	if p.format != approachesSnapshotFormat {
 		return p.format

@@ -109,7 +109,8 @@ var (
 func newHeartbeat(t *testing.T, g *Gate, to Registry, of Copy) *Heartbeat {
 	t.Helper()
 	m := traffic.DefaultIdentityMap()
-	h, err := NewHeartbeat(HeartbeatOptions{Gate: g, Copy: of, Registry: to, Instance: "edge-1", Build: "1.4", Identity: &m})
+	h, err := NewHeartbeat(HeartbeatOptions{Gate: g, Copy: of, Registry: to, Instance: "edge-1", Build: "1.4",
+		Identity: &m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,8 @@ func TestAGateTellsOfItself(t *testing.T) {
 		go func() { ended <- h.Run(ctx) }()
 		synctest.Wait()
 		ask := func(peer string) {
-			g.Check(&Request{Method: "POST", Path: "/v1/guest-tokens", From: traffic.Carrier{Peer: peer, Header: http.Header{}}})
+			g.Check(&Request{Method: "POST", Path: "/v1/guest-tokens", From: traffic.Carrier{Peer: peer,
+				Header: http.Header{}}})
 		}
 		for range 3 {
 			ask("192.0.2.1:1")
@@ -149,7 +151,8 @@ func TestAGateTellsOfItself(t *testing.T) {
 		}
 		m := traffic.DefaultIdentityMap()
 		want := blocklist.GateReport{
-			Instance: "edge-1", Build: "1.4", Identity: m.Fingerprint(), Observing: true, Blocks: 12, Missing: 3, Behind: 1, Staleness: 2,
+			Instance: "edge-1", Build: "1.4", Identity: m.Fingerprint(), Observing: true, Blocks: 12, Missing: 3,
+			Behind: 1, Staleness: 2,
 			Passed: 1, FailedOpen: 1, Refused: 3, WouldRefuse: 1, Started: start, At: start,
 		}
 		if to.told[1] != want {
@@ -168,7 +171,8 @@ func TestRedisAwayIsNoTroubleOfTheGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log said
-				g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				g := newGate(t, abuser(),
+					func(o *Options, _ *traffic.IdentityMap) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 				h := newHeartbeat(t, g, to, &copyOf{})
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)

@@ -15,29 +15,34 @@ import (
 const (
 	// figuresFresh is how new what RECORD has stored of a rule must be for its figures to be those of now.
 	figuresFresh = 10 * time.Minute
-	// figuresSettle is how far behind now the minutes end of which all is told: the stages tell of a minute when it is over.
+	// figuresSettle is how far behind now the minutes end of which all is told: the stages tell of a minute when it is
+	// over.
 	figuresSettle = 2 * time.Minute
 )
 
 // CanaryFigures are what a canary has done since it began, as RECORD has stored it by now. None is known where RECORD has stored nothing of the
-// rule of late: it may be away, and what it has not stored may be anything. The share of traffic is what its own blocks refused, in the minutes that are
-// told of from the second whole one on: in the first, whoever was over the limit already met the block all at once. It is known only where refused
-// requests come back to the log.
+// rule of late: it may be away, and what it has not stored may be anything. The share of traffic is what its own blocks
+// refused, in the minutes that are told of from the second whole one on: in the first, whoever was over the limit
+// already met the block all at once. It is known only where refused requests come back to the log.
 func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64, since, now time.Time) (promotion.Observed, error) {
 	var blocks, good, released int64
 	var fresh bool
 	var traffic promotion.Part
 	const written = `SELECT DISTINCT hit, subject FROM block_decisions_v
 			WHERE stream = 'live' AND rule = $1 AND generation = $2 AND action = 'written' AND at >= $3`
-	from, until := since.UTC().Truncate(time.Minute).Add(2*time.Minute), now.UTC().Truncate(time.Minute).Add(-figuresSettle)
+	from, until := since.UTC().Truncate(time.Minute).Add(2*time.Minute),
+		now.UTC().Truncate(time.Minute).Add(-figuresSettle)
 	err := s.Transact(ctx, fmt.Sprintf("reading what the canary of rule %q does", rule), func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			WITH written AS (`+written+`)
 			SELECT (SELECT count(*) FROM written),
-				(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM hits_v h WHERE h.stream = 'live' AND h.id = w.hit AND h.known_good = 2)),
+				(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM hits_v h WHERE h.stream = 'live'
+					AND h.id = w.hit AND h.known_good = 2)),
 				(SELECT count(*) FROM written w WHERE EXISTS (
-					SELECT FROM block_decisions_v r WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1 AND r.hit = w.hit AND r.at >= $3)),
-				EXISTS (SELECT FROM rule_minutes WHERE stream = 'live' AND rule = $1 AND minute >= $4::timestamptz - $5 * interval '1 second'
+					SELECT FROM block_decisions_v r WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1
+						AND r.hit = w.hit AND r.at >= $3)),
+				EXISTS (SELECT FROM rule_minutes WHERE stream = 'live' AND rule = $1
+					AND minute >= $4::timestamptz - $5 * interval '1 second'
 					AND recorded_at >= $4::timestamptz - $5 * interval '1 second')`,
 			rule, generation, since, now, figuresFresh.Seconds()).Scan(&blocks, &good, &released, &fresh)
 		if err != nil {
@@ -47,7 +52,8 @@ func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64
 		return tx.QueryRow(ctx, `
 			WITH written AS (`+written+`)
 			SELECT (SELECT coalesce(sum(events), 0)::bigint FROM refusals
-					WHERE stream = 'live' AND rule = $1 AND minute >= $4 AND minute < $5 AND block IN (SELECT left(hit, 16) FROM written)),
+					WHERE stream = 'live' AND rule = $1 AND minute >= $4 AND minute < $5
+						AND block IN (SELECT left(hit, 16) FROM written)),
 				(SELECT coalesce(sum(events), 0)::bigint FROM event_minutes WHERE stream = 'live' AND minute >= $4 AND minute < $5)`,
 			rule, generation, since, from, until).Scan(&traffic.Some, &traffic.All)
 	})
@@ -69,7 +75,8 @@ func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64
 // FalsePositives is what speaks for it that a rule holds the wrong ones, in a period. Both parts are lower bounds: not
 // everybody who is wrongly held calls, and not everybody who is good is known to be.
 type FalsePositives struct {
-	Released  Share `json:"released"`   // of the blocks that ENFORCE wrote in the period, those that were released by now
+	// Released is, of the blocks that ENFORCE wrote in the period, those that were released by now.
+	Released  Share `json:"released"`
 	KnownGood Share `json:"known_good"` // of the requests that gates refused, those for which known_good holds
 }
 
@@ -103,7 +110,8 @@ func (s Share) String() string {
 func (s Share) Percent() string { return fmt.Sprintf("%.1f %%", 100*s.Rate()) }
 
 // FalsePositives are those of a rule of the live stream, between two times; 0: no bound.
-func (s *Store) FalsePositives(ctx context.Context, rule string, since, until traffic.Time) (found FalsePositives, err error) {
+func (s *Store) FalsePositives(ctx context.Context, rule string, since, until traffic.Time) (found FalsePositives,
+	err error) {
 	doing := fmt.Sprintf("reading whom rule %q held wrongly", rule)
 	refused, err := s.RefusedIn(ctx, RefusalQuery{Stream: Live, Rule: rule, Since: since, Until: until})
 	if err != nil {
@@ -118,9 +126,11 @@ func (s *Store) FalsePositives(ctx context.Context, rule string, since, until tr
 			WHERE stream = 'live' AND rule = $1 AND action = 'written' AND at >= $2 AND at < $3)
 		SELECT (SELECT count(*) FROM written),
 			(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM block_decisions_v r
-				WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1 AND r.subject = w.subject AND r.hit = w.hit)),
+				WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1 AND r.subject = w.subject
+					AND r.hit = w.hit)),
 			EXISTS (SELECT FROM event_minutes WHERE stream = 'live' AND minute >= $2 AND minute < $3 AND events - refused > unjudged)`,
-		traffic.Printable(rule), postgres.Timestamp(since), postgres.Timestamp(until)).Scan(&found.Released.All, &found.Released.Some, &judged)
+		traffic.Printable(rule), postgres.Timestamp(since), postgres.Timestamp(until)).Scan(&found.Released.All,
+		&found.Released.Some, &judged)
 	if err != nil {
 		return found, s.Fail(doing, err)
 	}
@@ -130,7 +140,8 @@ func (s *Store) FalsePositives(ctx context.Context, rule string, since, until tr
 	found.KnownGood = Share{Some: Figure(refused.Known), All: Figure(refused.Events)}
 	switch {
 	case refused.Untold:
-		found.KnownGood = Share{Some: UnknownFigure, All: UnknownFigure, Why: "what gates refuse does not come back to the log"}
+		found.KnownGood = Share{Some: UnknownFigure, All: UnknownFigure,
+			Why: "what gates refuse does not come back to the log"}
 	case refused.Events == 0:
 		found.KnownGood.Why = "gates refused nothing"
 	case refused.Known == 0 && !judged:

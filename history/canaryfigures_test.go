@@ -73,7 +73,8 @@ func TestWhatACanaryDoes(t *testing.T) {
 	refused(5*time.Minute, "flood", "", 1000)  // by nobody knows which
 	refused(5*time.Minute, "logins", "a", 1000)
 	seen := ask()
-	if !seen.Measurable() || *seen.Blocks != 2 || *seen.Good != 0 || *seen.Released != 0 || *seen.Traffic != (promotion.Part{Some: 15, All: 3000}) {
+	if !seen.Measurable() || *seen.Blocks != 2 || *seen.Good != 0 || *seen.Released != 0 ||
+		*seen.Traffic != (promotion.Part{Some: 15, All: 3000}) {
 		t.Errorf("%+v: blocks %d, good %d, released %d, traffic %+v", seen, *seen.Blocks, *seen.Good, *seen.Released, seen.Traffic)
 	}
 	decided("released", "a", 0, 4*time.Minute)

@@ -181,7 +181,8 @@ func TestRetention(t *testing.T) {
 	b.record(t, history.Live, hits...)
 	refused := func(day int) detectors.Hit {
 		at := dawn.Add(time.Duration(day) * 24 * time.Hour)
-		return detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", day), Rule: "flood", Block: hits[0].ID[:16], Count: 5, First: at, Last: at, Seen: at}
+		return detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", day),
+			Rule: "flood", Block: hits[0].ID[:16], Count: 5, First: at, Last: at, Seen: at}
 	}
 	b.record(t, history.Live, refused(0), refused(9), refused(11), refused(19))
 	replay := postgres.Timestamp(now.Add(-11 * 24 * time.Hour))
@@ -214,12 +215,13 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	for sql, want := range map[string]int64{
-		"SELECT count(*) FROM weir.hits_v WHERE stream = 'live' AND last < '2026-11-11 00:00Z'":                                    0,
-		"SELECT count(*) FROM weir.hits_v WHERE stream = 'live' AND last >= '2026-11-12 00:00Z'":                                   9,
-		"SELECT count(*) FROM weir.hits_v WHERE stream = 'replay/old'":                                                             0,
-		"SELECT count(*) FROM weir.hits_v WHERE stream = 'replay/new'":                                                             3,
-		"SELECT sum(events) FROM weir.refusals_v WHERE stream = 'live' AND minute >= '2026-11-11 00:00Z'":                          2 * 5,
-		"SELECT count(*) FROM weir.refusals WHERE minute < '2026-11-11 00:00Z'":                                                    1, // the new replay's
+		"SELECT count(*) FROM weir.hits_v WHERE stream = 'live' AND last < '2026-11-11 00:00Z'":           0,
+		"SELECT count(*) FROM weir.hits_v WHERE stream = 'live' AND last >= '2026-11-12 00:00Z'":          9,
+		"SELECT count(*) FROM weir.hits_v WHERE stream = 'replay/old'":                                    0,
+		"SELECT count(*) FROM weir.hits_v WHERE stream = 'replay/new'":                                    3,
+		"SELECT sum(events) FROM weir.refusals_v WHERE stream = 'live' AND minute >= '2026-11-11 00:00Z'": 2 * 5,
+		// These are the new replay's.
+		"SELECT count(*) FROM weir.refusals WHERE minute < '2026-11-11 00:00Z'":                                                    1,
 		"SELECT count(*) FROM weir.refusals WHERE stream = 'replay/old'":                                                           0,
 		"SELECT count(*) FROM weir.block_decisions_v":                                                                              1,
 		"SELECT count(*) FROM weir.block_decisions_v WHERE id = '1'":                                                               1,

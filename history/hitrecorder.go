@@ -42,8 +42,10 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
-	r := &HitRecorder{stream: stream, days: days, hits: hitsTable(), beside: besideTable(), late: lateTable(), uncounted: uncountedTable(), minutes: minutesTable(), refusals: refusalsTable()}
-	metrics, err := newRecordMetrics(registry, r.hits.base.table, r.beside.base.table, r.late.table, r.uncounted.table, r.minutes.table, r.refusals.table, runningTable, lossesTable, auditTable)
+	r := &HitRecorder{stream: stream, days: days, hits: hitsTable(), beside: besideTable(), late: lateTable(),
+		uncounted: uncountedTable(), minutes: minutesTable(), refusals: refusalsTable()}
+	metrics, err := newRecordMetrics(registry, r.hits.base.table, r.beside.base.table, r.late.table, r.uncounted.table,
+		r.minutes.table, r.refusals.table, runningTable, lossesTable, auditTable)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +136,8 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 			return err
 		}
 	}
-	hits, late, uncounted, refused := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow), make(map[string]*refusalRow)
+	hits, late, uncounted, refused := make(map[string]*hitRow), make(map[string]*lateRow),
+		make(map[string]*uncountedRow), make(map[string]*refusalRow)
 	beside, minutes, raised, told := make(map[string]*besideRow), make(map[string]*minuteRow), running{}, points{}
 	var rest pgx.Batch
 	for i := range items {
@@ -201,7 +204,8 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 	return nil
 }
 
-// hasPoint reports whether it is kept how far the episode of a record was in its minute: of live traffic, and of no minute that a clock made up.
+// hasPoint reports whether it is kept how far the episode of a record was in its minute: of live traffic, and of no
+// minute that a clock made up.
 func (r *HitRecorder) hasPoint(h *detectors.Hit) bool {
 	if r.days == nil || !h.Kind.Episode() && h.Kind != detectors.KindRunning {
 		return false

@@ -72,7 +72,8 @@ func (s *Store) WouldRefuse(ctx context.Context, q RefusalQuery, step time.Durat
 	w.Add("kind = 'hit'")
 	rows, err := s.Query(ctx, `
 		WITH changes AS (
-			SELECT substr(object, 6) AS rule, action, at AS since, lead(at, 1, 'infinity') OVER (PARTITION BY object ORDER BY seq) AS until
+			SELECT substr(object, 6) AS rule, action, at AS since, lead(at, 1, 'infinity') OVER (PARTITION BY object
+				ORDER BY seq) AS until
 			FROM audit WHERE object LIKE 'rule %'
 				AND action IN ('promote', 'canary', 'demote', 'fall-back', 'disable', 'enable', 'remove'))
 		SELECT date_bin(make_interval(secs => `+w.Arg(int64(step/time.Second))+`::bigint), minute, to_timestamp(0)), sum(refused)::bigint

@@ -121,7 +121,8 @@ func TestPoisonIsSingledOut(t *testing.T) {
 	if rows := b.Number(t, "SELECT count(*) FROM weir.hits_all"); rows != 92 {
 		t.Errorf("%d rows, want 92", rows)
 	}
-	want := map[string]float64{"hits": 92, "hits_beside": 0, "late_sums": 0, "uncounted_sums": 0, "rule_minutes": 0, "refusals": 0, "running": 0, "losses": 0, "audit": 0}
+	want := map[string]float64{"hits": 92, "hits_beside": 0, "late_sums": 0, "uncounted_sums": 0, "rule_minutes": 0,
+		"refusals": 0, "running": 0, "losses": 0, "audit": 0}
 	if stored := rowsRecorded(t, registry); !reflect.DeepEqual(stored, want) {
 		t.Errorf("counted %v, want %v", stored, want)
 	}

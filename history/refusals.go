@@ -25,7 +25,8 @@ type RefusalQuery struct {
 	Limit  int          // 0: no limit
 }
 
-// refusalKey orders the sums of a minute. What stands between the two is in neither: history stores what can be printed.
+// refusalKey orders the sums of a minute. What stands between the two is in neither: history stores what can be
+// printed.
 const refusalKey = "r.rule || chr(1) || r.block"
 
 func (q *RefusalQuery) where() *where {
@@ -50,19 +51,22 @@ func (q *RefusalQuery) add(w *where) {
 		w.Add("minute < ?", postgres.Timestamp(q.Until))
 	}
 	if q.Source != nil || q.Field != "" || q.State != "" {
-		of := HitQuery{Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field, State: q.State, Merged: true}
+		of := HitQuery{Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field,
+			State: q.State, Merged: true}
 		behind := where{postgres.Where{Args: w.Args}}
 		of.add(&behind)
 		w.Args = behind.Args
-		w.Conditions = append(w.Conditions, "(rule, block) IN (SELECT rule, left(id, 16) FROM "+allHits+behind.String()+")")
+		w.Conditions = append(w.Conditions, "(rule, block) IN (SELECT rule, left(id, 16) FROM "+allHits+
+			behind.String()+")")
 	}
 }
 
 // RefusedSum is the number of requests that gates refused by one block, by the minute of the requests' own time.
 type RefusedSum struct {
-	Stream  string          `json:"stream"`
-	Rule    string          `json:"rule"`
-	Block   string          `json:"block"`             // as refused clients are told it; empty: of blocks that were too many to be told apart
+	Stream string `json:"stream"`
+	Rule   string `json:"rule"`
+	// Block is as refused clients are told it; empty: of blocks that were too many to be told apart
+	Block   string          `json:"block"`
 	Hit     string          `json:"hit,omitempty"`     // that led to it; empty: history has none
 	Subject traffic.Subject `json:"subject,omitempty"` // whom the block held; empty where history has no such hit
 	Minute  traffic.Time    `json:"minute"`
@@ -87,7 +91,8 @@ func (s *Store) Refused(ctx context.Context, q RefusalQuery) ([]RefusedSum, erro
 		return nil, s.Fail(doing, err)
 	}
 	sums, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r RefusedSum, err error) {
-		return r, row.Scan(&r.Stream, &r.Rule, &r.Block, &r.Hit, &r.Subject, postgres.ScanTime(&r.Minute), postgres.ScanTime(&r.Latest), &r.Events, &r.Known, &r.key)
+		return r, row.Scan(&r.Stream, &r.Rule, &r.Block, &r.Hit, &r.Subject, postgres.ScanTime(&r.Minute),
+			postgres.ScanTime(&r.Latest), &r.Events, &r.Known, &r.key)
 	})
 	if err != nil {
 		return nil, s.Fail(doing, err)
@@ -110,7 +115,8 @@ type RefusedTotal struct {
 	Blocks int64 `json:"blocks"`     // that refused one
 	// Latest is the time of the newest request; 0: there is none.
 	Latest traffic.Time `json:"latest,omitempty"`
-	// Untold: what gates refuse does not come back to the log, or is not told by the stages. Then 0 requests are not known to be none.
+	// Untold: what gates refuse does not come back to the log, or is not told by the stages. Then 0 requests are not
+	// known to be none.
 	Untold bool `json:"untold,omitempty"`
 }
 
@@ -150,7 +156,8 @@ func (q *RefusalQuery) RefusedSums(w *postgres.Where, by RefusedBy) string {
 		subject, join = "h.subject", " JOIN LATERAL ("+behindBlock("subject")+") h ON true"
 	}
 	if by.Step > 0 {
-		at = "date_bin(make_interval(secs => " + w.Arg(int64(by.Step/time.Second)) + "::bigint), minute, to_timestamp(0))"
+		at = "date_bin(make_interval(secs => " + w.Arg(int64(by.Step/time.Second)) +
+			"::bigint), minute, to_timestamp(0))"
 	}
 	// Each block is looked for once, however many minutes it has.
 	return "SELECT " + rule + " AS rule, " + subject + ` AS subject, r.at, sum(r.events)::bigint AS gated,
@@ -161,7 +168,8 @@ func (q *RefusalQuery) RefusedSums(w *postgres.Where, by RefusedBy) string {
 		GROUP BY 1, 2, 3`
 }
 
-// AnyRefused is the query whether q selects anything, without its place and limit. Its arguments are added to those of w.
+// AnyRefused is the query whether q selects anything, without its place and limit. Its arguments are added to those of
+// w.
 func (q *RefusalQuery) AnyRefused(w *postgres.Where) string {
 	selects := where{postgres.Where{Args: w.Args}}
 	q.add(&selects)
@@ -172,7 +180,8 @@ func (q *RefusalQuery) AnyRefused(w *postgres.Where) string {
 // behindBlock selects columns of the hit behind a block of r, which the block names by its first 16 digits: fewer name
 // nobody. With the stream named, the primary key is a range; g comes after all hex digits.
 func behindBlock(columns string) string {
-	return "SELECT " + columns + " FROM " + allHits + ` WHERE stream = r.stream AND id >= r.block AND id < r.block || 'g'
+	return "SELECT " + columns + " FROM " + allHits +
+		` WHERE stream = r.stream AND id >= r.block AND id < r.block || 'g'
 		AND length(r.block) = 16 AND rule = r.rule ORDER BY id LIMIT 1`
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/weirhq/weir/history"
 )
 
-// What gates refused is summed up by rule, block and minute, however often RECORD is given it, and a block is named with whom it held.
+// What gates refused is summed up by rule, block and minute, however often RECORD is given it, and a block is named
+// with whom it held.
 func TestWhatGatesRefused(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -18,11 +19,15 @@ func TestWhatGatesRefused(t *testing.T) {
 	block := h.ID[:16]
 	sum := func(n int, rule, block string, minute int, count, known int64) detectors.Hit {
 		at := dawn.Add(time.Duration(minute) * time.Minute)
-		return detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", n), Rule: rule, Block: block,
-			Count: count, Known: known, First: at, Last: at.Add(time.Duration(n) * time.Second), Seen: at.Add(time.Minute), Source: n, Keyed: 3}
+		return detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", n),
+			Rule: rule, Block: block,
+			Count: count, Known: known, First: at, Last: at.Add(time.Duration(n) * time.Second),
+			Seen: at.Add(time.Minute), Source: n, Keyed: 3}
 	}
-	first, again, later := sum(1, h.Rule, block, 0, 5, 1), sum(2, h.Rule, block, 0, 7, 0), sum(3, h.Rule, block, 1, 2, 2)
-	unknown, several, other := sum(4, h.Rule, "00000000ffffffff", 1, 3, 0), sum(5, h.Rule, "", 2, 100, 0), sum(6, "other", block, 2, 9, 0)
+	first, again, later := sum(1, h.Rule, block, 0, 5, 1), sum(2, h.Rule, block, 0, 7, 0), sum(3, h.Rule, block, 1, 2,
+		2)
+	unknown, several, other := sum(4, h.Rule, "00000000ffffffff", 1, 3, 0), sum(5, h.Rule, "", 2, 100, 0),
+		sum(6, "other", block, 2, 9, 0)
 	b.record(t, history.Live, h, first, again, first)
 	b.record(t, history.Live, again, later, unknown, several, other)
 	b.record(t, "replay/monday", sum(7, h.Rule, block, 0, 1000, 0))
@@ -35,7 +40,8 @@ func TestWhatGatesRefused(t *testing.T) {
 		}
 		for _, r := range rows {
 			minute := int64(r.Minute.Std().Sub(dawn.Std()) / time.Minute)
-			out = append(out, fmt.Sprint(minute, " ", r.Rule, " ", r.Block, ": ", r.Events, ", ", r.Known, " good, ", r.Subject, " ", r.Hit, " up to ", r.Latest.Std().Sub(dawn.Std())))
+			out = append(out, fmt.Sprint(minute, " ", r.Rule, " ", r.Block, ": ", r.Events, ", ", r.Known, " good, ",
+				r.Subject, " ", r.Hit, " up to ", r.Latest.Std().Sub(dawn.Std())))
 		}
 		return out
 	}
@@ -57,10 +63,12 @@ func TestWhatGatesRefused(t *testing.T) {
 	if n, err := b.CountRefused(t.Context(), q); err != nil || n != 3 {
 		t.Errorf("%d sums, %v", n, err)
 	}
-	if sum, err := b.RefusedIn(t.Context(), q); err != nil || sum != (history.RefusedTotal{Events: 17, Known: 3, Blocks: 2, Latest: dawn.Add(64 * time.Second)}) {
+	if sum, err := b.RefusedIn(t.Context(), q); err != nil || sum != (history.RefusedTotal{Events: 17, Known: 3,
+		Blocks: 2, Latest: dawn.Add(64 * time.Second)}) {
 		t.Errorf("in all %+v, %v", sum, err)
 	}
-	if sum, err := b.RefusedIn(t.Context(), history.RefusalQuery{Stream: history.Live, Rule: h.Rule, Blocks: []string{block, "none"}}); err != nil || sum.Events != 14 || sum.Blocks != 1 {
+	if sum, err := b.RefusedIn(t.Context(), history.RefusalQuery{Stream: history.Live, Rule: h.Rule,
+		Blocks: []string{block, "none"}}); err != nil || sum.Events != 14 || sum.Blocks != 1 {
 		t.Errorf("by a block %+v, %v", sum, err)
 	}
 	var paged []string
@@ -81,21 +89,25 @@ func TestWhatGatesRefused(t *testing.T) {
 	if len(paged) != len(all) || len(slices.Compact(slices.Clone(paged))) != len(all) {
 		t.Errorf("page by page: %q", paged)
 	}
-	if sum, err := b.RefusedIn(t.Context(), history.RefusalQuery{Stream: history.Live, Rule: "nobody"}); err != nil || sum != (history.RefusedTotal{Untold: true}) {
+	if sum, err := b.RefusedIn(t.Context(), history.RefusalQuery{Stream: history.Live, Rule: "nobody"}); err != nil ||
+		sum != (history.RefusedTotal{Untold: true}) {
 		t.Errorf("of a rule that has none: %+v, %v", sum, err)
 	}
 }
 
-// Whoever writes to the log chooses the names of rules and blocks: each sum is on one page, and a block that is cut names nobody.
+// Whoever writes to the log chooses the names of rules and blocks: each sum is on one page, and a block that is cut
+// names nobody.
 func TestRefusalsWithNamesThatSomebodyChose(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	h := hitNumber(1)
 	b.record(t, history.Live, h)
-	names := [][2]string{{"p", "q/r"}, {"p/q", "r"}, {h.Rule, h.ID[:5]}, {h.Rule, h.ID[:15]}, {h.Rule, h.ID}, {"-", ""}, {"", "-"}}
+	names := [][2]string{{"p", "q/r"}, {"p/q", "r"}, {h.Rule, h.ID[:5]}, {h.Rule, h.ID[:15]}, {h.Rule, h.ID},
+		{"-", ""}, {"", "-"}}
 	for i, name := range names {
 		b.record(t, history.Live, detectors.Hit{
-			Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: name[0], Block: name[1], Count: 1, First: dawn, Last: dawn, Seen: dawn, Keyed: 3,
+			Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: name[0],
+			Block: name[1], Count: 1, First: dawn, Last: dawn, Seen: dawn, Keyed: 3,
 		})
 	}
 	seen, q := map[[2]string]bool{}, history.RefusalQuery{Stream: history.Live, Limit: 1}

@@ -17,7 +17,8 @@ const Reader = "weir_read"
 func readerMay() (views, functions []string) {
 	return []string{
 			"audit_v", "block_decisions_v", "blocks_v", "episodes_v", "event_minutes_v", "hits_beside_v", "hits_left_out_v", "hits_v", "late_v", "losses_v", "rule_days_v", "rule_event_minutes_v",
-			"refusals_v", "rule_hours_v", "rule_minutes_v", "rule_versions_v", "rules_v", "samples_v", "source_days_v", "source_hours_v", "streams_v", "uncounted_v",
+			"refusals_v", "rule_hours_v", "rule_minutes_v", "rule_versions_v", "rules_v", "samples_v", "source_days_v",
+			"source_hours_v", "streams_v", "uncounted_v",
 		}, []string{
 			"never_blocked", "parse_address", "read_sample", "source_forms", "stored_subject", "subject_text",
 		}

@@ -49,7 +49,8 @@ func TestByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		state, err := ByHandOf(m)
-		if err != nil || state.Mode != ModeBlock || state.Generation != 1 || !IsByHand(state.Rule) || !validID(state.Rule) {
+		if err != nil || state.Mode != ModeBlock || state.Generation != 1 || !IsByHand(state.Rule) ||
+			!validID(state.Rule) {
 			t.Fatalf("%s: %+v, %v", text, state, err)
 		}
 		return state
@@ -57,15 +58,18 @@ func TestByHand(t *testing.T) {
 	if got := of("{}").Rule; got != ByHand {
 		t.Errorf("every request: %s", got)
 	}
-	if a, b := of("{path: [/a, /b], method: get}").Rule, of("{method: GET, path: [/b, /a]}").Rule; a != b || a == ByHand {
+	if a, b := of("{path: [/a, /b], method: get}").Rule, of("{method: GET, path: [/b, /a]}").Rule; a != b ||
+		a == ByHand {
 		t.Errorf("the same match: %s and %s", a, b)
 	}
 	if a, b := of("{path: /a}").Rule, of("{path: /b}").Rule; a == b {
 		t.Errorf("other matches: both %s", a)
 	}
 	const document = "id: %s\nowner: o\nmatch: {path: /a}\nkey: [ip]\nlimit: 1\nwindow: 1m\n"
-	for id, taken := range map[string]bool{"by-hand": true, "by-hand-x": true, "by-hands": false, "not-by-hand": false} {
-		_, err := ParseFiles([]File{{Name: "a.yaml", Src: []byte(strings.Replace(document, "%s", id, 1))}}, Environment{})
+	for id, taken := range map[string]bool{"by-hand": true, "by-hand-x": true, "by-hands": false,
+		"not-by-hand": false} {
+		_, err := ParseFiles([]File{{Name: "a.yaml", Src: []byte(strings.Replace(document, "%s", id, 1))}},
+			Environment{})
 		if refused := err != nil && strings.Contains(err.Error(), allowedNotByHand); refused != taken {
 			t.Errorf("id %s: %v", id, err)
 		}

@@ -181,7 +181,8 @@ func (d *decoder) document(n yamlnode.Node) {
 			d.problems = append(d.problems, d.locate(p))
 		}
 	})
-	if IsByHand(d.doc.ID) && !d.reported("id") { // what is stored may have the name: it is older than what the name is for
+	// What is stored may have the name: it is older than what the name is for.
+	if IsByHand(d.doc.ID) && !d.reported("id") {
 		d.add(d.place("id"), "id", quoteShort(d.doc.ID), allowedNotByHand, "")
 	}
 	restOfKeys(d)

@@ -238,8 +238,8 @@ func readTests(d *decoder, field string, n yamlnode.Node) {
 // reachName is how a match that stands alone is named in messages, where a file's name stands.
 const reachName = "match"
 
-// ParseReach reads a match that stands alone, as block.match is written in a document: `{method: POST, path: /v1/login}`. The error is a
-// Problems. An empty match, which is every request, is for the caller to judge.
+// ParseReach reads a match that stands alone, as block.match is written in a document: `{method: POST, path:
+// /v1/login}`. The error is a Problems. An empty match, which is every request, is for the caller to judge.
 func ParseReach(text string) (Match, error) {
 	src := []byte(text)
 	if p := checkSource(src); p != nil {
@@ -260,7 +260,8 @@ func ParseReach(text string) (Match, error) {
 		}
 	}
 	if documents != 1 {
-		return Match{}, Problems{{File: reachName, Line: 1, Got: fmt.Sprintf("%d documents", documents), Allowed: allowedReach}}
+		return Match{}, Problems{{File: reachName, Line: 1, Got: fmt.Sprintf("%d documents", documents),
+			Allowed: allowedReach}}
 	}
 	m := d.doc.Block.Match
 	if m != nil {

@@ -106,8 +106,8 @@ const (
 	// whether the deployment knows its source to be good (Routing.KnownGood). Such a record may name no rule that counts the event;
 	// processes of builds before it know none like that.
 	EvidenceRecordFormat = 6
-	// RefusalRecordFormat is the first under which requests that a gate refused are in the keyed log, and hits tell of them. Processes of builds before
-	// it know no such records.
+	// RefusalRecordFormat is the first under which requests that a gate refused are in the keyed log, and hits tell of
+	// them. Processes of builds before it know no such records.
 	RefusalRecordFormat = 7
 )
 

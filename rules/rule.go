@@ -281,15 +281,16 @@ func (s *ModeState) Holds(side func() promotion.Share) bool {
 	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)
 }
 
-// ByHand is the rule of the blocks that people order, of those that hold every request; no document may have its name. Those that hold
-// what a match describes are of rules whose names begin with ByHand and a dash: gates hold a block by its rule's match.
+// ByHand is the rule of the blocks that people order, of those that hold every request; no document may have its name.
+// Those that hold what a match describes are of rules whose names begin with ByHand and a dash: gates hold a block by
+// its rule's match.
 const ByHand = "by-hand"
 
 // IsByHand reports whether id is reserved for blocks that people order.
 func IsByHand(id string) bool { return id == ByHand || strings.HasPrefix(id, ByHand+"-") }
 
-// ByHandOf is the mode of the rule of blocks that people order to hold what m describes: the same for the same m, always in force, and of one
-// generation for ever.
+// ByHandOf is the mode of the rule of blocks that people order to hold what m describes: the same for the same m,
+// always in force, and of one generation for ever.
 func ByHandOf(m Match) (ModeState, error) {
 	state := ModeState{Rule: ByHand, Mode: ModeBlock, Generation: 1, Match: Held(m)}
 	if isEverything(&m) {

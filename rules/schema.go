@@ -50,7 +50,8 @@ func (s section) schema(known map[string]Schema) Schema {
 // shapes says of every member of the sections what its value may be. A test holds it to them.
 func shapes() map[string]Schema {
 	known := map[string]Schema{
-		"kind": described(Schema{"enum": []string{string(kindRule), string(kindAllow)}}, "What the document is.", allowedDocumentKind),
+		"kind": described(Schema{"enum": []string{string(kindRule), string(kindAllow)}}, "What the document is.",
+			allowedDocumentKind),
 		"id": text("Names the rule in commands, hits, blocks and metrics.", allowedID,
 			Schema{"pattern": idPattern, "not": Schema{"pattern": "^" + ByHand + "(-|$)"}}),
 		"owner":      text("The team that answers for the rule.", allowedOwner, line(MaxOwnerBytes)),

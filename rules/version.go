@@ -175,11 +175,12 @@ func sameBlock(a, b *Block) bool {
 	return a.TTL == b.TTL && a.Extend == b.Extend && slices.Equal(a.Key, b.Key)
 }
 
-// SameCount reports whether d and e find the same sources over the limit of the same requests: they differ at most in what is done about those, in
-// who answers for it, and in whom allow lists leave out.
+// SameCount reports whether d and e find the same sources over the limit of the same requests: they differ at most in
+// what is done about those, in who answers for it, and in whom allow lists leave out.
 func SameCount(d, e *Document) bool {
 	a, b := d.normal(), e.normal()
-	return sameMatch(a.Match, b.Match) && sameWindows(&a, &b) && a.Limit == b.Limit && slices.Equal(a.Tiers, b.Tiers) && a.Burst == b.Burst
+	return sameMatch(a.Match, b.Match) && sameWindows(&a, &b) && a.Limit == b.Limit && slices.Equal(a.Tiers,
+		b.Tiers) && a.Burst == b.Burst
 }
 
 // SameBlock reports whether the blocks of d and e are the same, for the same sources.

@@ -11,8 +11,8 @@ func TestFingerprintsDifferWithTheMap(t *testing.T) {
 	if again := DefaultIdentityMap(); base.Fingerprint() != again.Fingerprint() || len(base.Fingerprint()) != 16 {
 		t.Fatalf("fingerprints %q and %q of one map", base.Fingerprint(), again.Fingerprint())
 	}
-	// Gates of a build and stages of the next one compare theirs. What a build adds to the map must be left out of its JSON
-	// where it is at its default.
+	// Gates of a build and stages of the next one compare theirs. What a build adds to the map must be left out of its
+	// JSON where it is at its default.
 	if got := base.Fingerprint(); got != "21601418abc23b78" {
 		t.Errorf("the default map has the fingerprint %s", got)
 	}

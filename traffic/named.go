@@ -101,12 +101,15 @@ func SubjectOf(values []SubjectValue) Subject {
 	return Subject(out)
 }
 
-// Narrow is the subject of a key of identity fields, made of the values of a wider one; false where one is missing, or an address that is cut
-// shorter than the key has it.
+// Narrow is the subject of a key of identity fields, made of the values of a wider one; false where one is missing, or
+// an address that is cut shorter than the key has it.
 func Narrow(values []SubjectValue, key []KeyField) (Subject, bool) {
 	var out []SubjectValue
 	for _, k := range key {
-		at := slices.IndexFunc(values, func(v SubjectValue) bool { return k.Field < NumFields && k.Field.String() == v.Field })
+		at := slices.IndexFunc(values, func(v SubjectValue) bool {
+			return k.Field < NumFields &&
+				k.Field.String() == v.Field
+		})
 		if at < 0 || values[at].Missing {
 			return "", false
 		}

@@ -52,7 +52,8 @@ const otherKind detectors.Kind = "other"
 func recordKinds() []detectors.Kind {
 	return []detectors.Kind{
 		detectors.KindHit, detectors.KindNear, detectors.KindCandidate, detectors.KindLate, detectors.KindUncounted,
-		detectors.KindStatistics, detectors.KindRunning, detectors.KindRefused, detectors.KindLoss, detectors.KindRelease, otherKind,
+		detectors.KindStatistics, detectors.KindRunning, detectors.KindRefused, detectors.KindLoss,
+		detectors.KindRelease, otherKind,
 	}
 }
 

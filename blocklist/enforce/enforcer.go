@@ -46,7 +46,8 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Options configure an Enforcer. All but NeverBlock, Never, OpenHits, Orders, HitsPartitions, AllPartitions and TombstoneTTL are required.
+// Options configure an Enforcer. All but NeverBlock, Never, OpenHits, Orders, HitsPartitions, AllPartitions and
+// TombstoneTTL are required.
 type Options struct {
 	Store       *blocklist.Store
 	Stream      string // must be StreamLive
@@ -137,7 +138,8 @@ func New(o Options) (*Enforcer, error) {
 		blocks.know(states)
 	}
 	return &Enforcer{
-		o: o, writer: blocklist.NewWriter(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), modes: modes, metrics: metrics, standing: blocks,
+		o: o, writer: blocklist.NewWriter(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock,
+			o.Clock)), modes: modes, metrics: metrics, standing: blocks,
 		versions: newVersions(o.Rules, o.Clock, o.Logger), done: recent.NewSet(seenDecisions), latency: newLatency(metrics.latency, blocks),
 	}, nil
 }

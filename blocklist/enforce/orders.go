@@ -15,9 +15,11 @@ import (
 
 // Orders are the blocks that people have ordered.
 type Orders interface {
-	// Due are the orders that have not ended and of which ENFORCE has not had its last word, the oldest first: at most so many.
+	// Due are the orders that have not ended and of which ENFORCE has not had its last word, the oldest first: at most
+	// so many.
 	Due(ctx context.Context, most int) ([]blocklist.Order, error)
-	// Settle notes what became of an order, OrderWritten or the reason why it was not; last says that it is tried no more.
+	// Settle notes what became of an order, OrderWritten or the reason why it was not; last says that it is tried no
+	// more.
 	Settle(ctx context.Context, id, outcome string, last bool) error
 }
 
@@ -34,8 +36,8 @@ const (
 	ordersMost    = 2000 // that are asked for at once
 )
 
-// Carrier carries out what people order. Each process does it for the partitions of the hits topic that are its own, so that an order is one
-// process's, as the hits and the releases of its source are.
+// Carrier carries out what people order. Each process does it for the partitions of the hits topic that are its own, so
+// that an order is one process's, as the hits and the releases of its source are.
 type Carrier struct {
 	e       *Enforcer
 	changed chan struct{} // holds one
@@ -98,8 +100,8 @@ func (c *Carrier) partition(o *blocklist.Order) int {
 	return h.Partition(c.e.standing.n)
 }
 
-// carry carries out orders: in Redis, then told to gates, then to the blocks topic, and then only settled. Whoever stops in between does the
-// same again, which changes nothing.
+// carry carries out orders: in Redis, then told to gates, then to the blocks topic, and then only settled. Whoever
+// stops in between does the same again, which changes nothing.
 func (c *Carrier) carry(ctx context.Context, page []blocklist.Order) error {
 	e := c.e
 	modes, err := e.currentModes(ctx, newestOrder(page))
@@ -145,8 +147,9 @@ func newestOrder(page []blocklist.Order) (newest traffic.Time) {
 func (c *Carrier) plan(s *batchState, o *blocklist.Order, modes map[string]rules.ModeState) *effect {
 	e := c.e
 	h := detectors.Hit{
-		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: o.ID, Rule: o.Rule, Subject: o.Subject, BlockSubject: o.Subject,
-		First: o.Since, Last: o.Since, Seen: o.Since,
+		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: o.ID, Rule: o.Rule, Subject: o.Subject,
+		BlockSubject: o.Subject,
+		First:        o.Since, Last: o.Since, Seen: o.Since,
 	}
 	mode, known := modes[o.Rule]
 	if !known || !mode.Mode.Blocks() {

@@ -48,7 +48,8 @@ func (o *ordered) Settle(_ context.Context, id, outcome string, last bool) error
 func (o *ordered) give(n int, subject traffic.Subject, length time.Duration) string {
 	id := fmt.Sprintf("%032x", n)
 	o.all = append(o.all, blocklist.Order{
-		ID: id, Name: blocklist.Name{Subject: subject, Rule: rules.ByHand}, Since: o.now(), Until: o.now().Add(length), By: "ann", Reason: "ticket 4711",
+		ID: id, Name: blocklist.Name{Subject: subject, Rule: rules.ByHand}, Since: o.now(), Until: o.now().Add(length),
+		By: "ann", Reason: "ticket 4711",
 	})
 	return id
 }
@@ -70,8 +71,9 @@ func carry(t *testing.T, s *blocktest.Stage) {
 	}
 }
 
-// TestOrdersAreCarriedOut: an order becomes a block with who gave it and why, once, also where ENFORCE stops between its effect and its word; a longer
-// one extends it, a shorter one changes nothing, a release ends it and what was ordered before.
+// TestOrdersAreCarriedOut: an order becomes a block with who gave it and why, once, also where ENFORCE stops between
+// its effect and its word; a longer one extends it, a shorter one changes nothing, a release ends it and what was
+// ordered before.
 func TestOrdersAreCarriedOut(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s, o := orderStage(t, server)
@@ -92,7 +94,8 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 		s.Restart()
 		carry(t, s)
 		b := stands()
-		if b == nil || b.Hit != first || b.By != "ann" || b.Reason != "ticket 4711" || b.Until != o.all[0].Until || o.outcomes[first] != enforce.OrderWritten || !o.last[first] {
+		if b == nil || b.Hit != first || b.By != "ann" || b.Reason != "ticket 4711" || b.Until != o.all[0].Until ||
+			o.outcomes[first] != enforce.OrderWritten || !o.last[first] {
 			t.Fatalf("the block is %+v, its outcome %q", b, o.outcomes[first])
 		}
 		var ids []string
@@ -112,7 +115,8 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 
 		shorter, longer := o.give(2, who, time.Minute), o.give(3, who, 2*time.Hour)
 		carry(t, s)
-		if b := stands(); b.Hit != longer || !b.Extended || o.outcomes[shorter] != enforce.OrderUnchanged || o.outcomes[longer] != enforce.OrderWritten {
+		if b := stands(); b.Hit != longer || !b.Extended || o.outcomes[shorter] != enforce.OrderUnchanged ||
+			o.outcomes[longer] != enforce.OrderWritten {
 			t.Errorf("the block is %+v, outcomes %v", b, o.outcomes)
 		}
 		before := o.give(4, who, 3*time.Hour)
@@ -144,7 +148,8 @@ func TestOrdersThatAreNotCarriedOut(t *testing.T) {
 	o.all[4].Rule = rules.ByHand + "-0123456789abcdef"
 	carry(t, s)
 	for id, want := range map[string]string{
-		never: blocklist.ReasonNeverBlock, special: blocklist.ReasonNeverBlock, over: blocklist.ReasonExpired, odd: blocklist.ReasonUnreadable,
+		never: blocklist.ReasonNeverBlock, special: blocklist.ReasonNeverBlock, over: blocklist.ReasonExpired,
+		odd: blocklist.ReasonUnreadable,
 	} {
 		if o.outcomes[id] != want || !o.last[id] {
 			t.Errorf("order %s: %q, last %v, want %q", id, o.outcomes[id], o.last[id], want)

@@ -39,7 +39,8 @@ type assertion struct {
 
 func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState) *assertion {
 	return &assertion{
-		selection: newSelection(modes, *r.never.Now()), r: r, cause: cause, unreleased: map[blocklist.Name]bool{}, raised: recent.NewSet(seenBlocks), said: time.Now(),
+		selection: newSelection(modes, *r.never.Now()), r: r, cause: cause, unreleased: map[blocklist.Name]bool{},
+		raised: recent.NewSet(seenBlocks), said: time.Now(),
 	}
 }
 

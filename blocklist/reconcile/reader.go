@@ -98,7 +98,8 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{
-		o: o, never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), most: readMost, backoff: retry.NewBackoff(readDelay, readBackoffMost),
+		o: o, never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), most: readMost,
+		backoff: retry.NewBackoff(readDelay, readBackoffMost),
 		readings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_blocks_readings_total",
 			Help: "Readings of history for weir_blocks, after this process was given partitions of the hits topic, by outcome: complete, cut (2,000,000 " +

@@ -117,7 +117,8 @@ func New(o Options) (*Reconciler, error) {
 		return nil, fmt.Errorf("reconciler: %w", err)
 	}
 	return &Reconciler{
-		o: o, writer: blocklist.NewWriter(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), id: hex.EncodeToString(id[:]), metrics: metrics,
+		o: o, writer: blocklist.NewWriter(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock,
+			o.Clock)), id: hex.EncodeToString(id[:]), metrics: metrics,
 		interval: Interval, sweep: sweepInterval,
 	}, nil
 }

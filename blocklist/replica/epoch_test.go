@@ -148,7 +148,8 @@ func TestTheWrongDatabaseOrNamespaceIsNotReady(t *testing.T) {
 		d.awaits(t, "the wrong place", without(false))
 		err := d.Unready()
 		for _, part := range []string{
-			server.Addr(), fmt.Sprint("database ", wrong.database), "namespace " + wrong.namespace, wrong.namespace + ":v1:epoch",
+			server.Addr(), fmt.Sprint("database ", wrong.database), "namespace " + wrong.namespace, wrong.namespace +
+				":v1:epoch",
 		} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%q does not name %s", err, part)

@@ -11,8 +11,9 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// TestEntriesAreHeldAtGates: a block that stands holds nobody whose address somebody has entered, from the moment that gates are told, at a gate that
-// starts later, too, until the entry ends or is removed; older entries that are told late change nothing.
+// TestEntriesAreHeldAtGates: a block that stands holds nobody whose address somebody has entered, from the moment that
+// gates are told, at a gate that starts later, too, until the entry ends or is removed; older entries that are told
+// late change nothing.
 func TestEntriesAreHeldAtGates(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
@@ -56,14 +57,17 @@ func TestAnEntryEnds(t *testing.T) {
 	clock := &blocktest.Clock{}
 	clock.Stop()
 	list := blocklist.NewNeverList([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, clock.Now)
-	a, b, configured := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("198.51.100.1")
+	a, b, configured := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("203.0.113.1"),
+		netip.MustParseAddr("198.51.100.1")
 	list.Set(blocklist.NeverEntries{Revision: 1, Entries: []blocklist.NeverEntry{
-		{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Until: clock.Now().Add(time.Minute)}, {Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: clock.Now().Add(time.Hour)},
+		{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Until: clock.Now().Add(time.Minute)},
+		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: clock.Now().Add(time.Hour)},
 		{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Until: clock.Now()}, {},
 	}})
 	holds := func() string {
 		n := list.Now()
-		return fmt.Sprint(n.HoldsAddr(a), n.HoldsAddr(b), n.HoldsAddr(configured), n.HoldsAddr(netip.MustParseAddr("10.0.0.1")))
+		return fmt.Sprint(n.HoldsAddr(a), n.HoldsAddr(b), n.HoldsAddr(configured),
+			n.HoldsAddr(netip.MustParseAddr("10.0.0.1")))
 	}
 	for _, want := range []string{"true true true false", "false true true false", "false false true false"} {
 		if got := holds(); got != want {
@@ -71,7 +75,8 @@ func TestAnEntryEnds(t *testing.T) {
 		}
 		clock.Add(59 * time.Minute)
 	}
-	list.Set(blocklist.NeverEntries{Revision: 1, Entries: []blocklist.NeverEntry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
+	list.Set(blocklist.NeverEntries{Revision: 1,
+		Entries: []blocklist.NeverEntry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
 	if got := holds(); got != "false false true false" {
 		t.Errorf("told again what is known, it holds %s", got)
 	}

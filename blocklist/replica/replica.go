@@ -72,7 +72,8 @@ func New(o Options) (*Replica, error) {
 	if o.Reload == 0 {
 		o.Reload = defaultReload
 	}
-	r := &Replica{o: o, from: newRedisSource(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), table: newTable()}
+	r := &Replica{o: o, from: newRedisSource(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock,
+		o.Clock)), table: newTable()}
 	r.loads = newLoader(r)
 	r.touch()
 	r.level.Store(int64(o.Clock()))

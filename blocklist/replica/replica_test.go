@@ -246,7 +246,8 @@ func TestNeverBlockHoldsAtRead(t *testing.T) {
 			if _, held := r.Find(elsewhere, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); !held {
 				return errors.New("the device's block has not arrived")
 			}
-			if testutil.ToFloat64(r.metrics.rejected.WithLabelValues("never_block")) == 0 { // it may come after the other one
+			// It may come after the other one.
+			if testutil.ToFloat64(r.metrics.rejected.WithLabelValues("never_block")) == 0 {
 				return errors.New("the address' block has not been rejected")
 			}
 			return nil

@@ -37,35 +37,41 @@ func ways() map[access.Act]way {
 	const reason = " --reason tests"
 	const ofPeople = "it is about the session of a person, and commands have a token"
 	return map[access.Act]way{
-		access.Public:   {noAPI: "what needs nobody to be signed in is the sign-in itself and its style sheet", noCommand: ofPeople},
-		access.View:     {command: "rules list", method: "Rulebook"},
-		access.Self:     {noPage: "signing out is package signin's, and it is on every page", noCommand: ofPeople},
-		access.Export:   {noAPI: "the answers of history can be had as CSV: the format is asked for, and the role with it", noCommand: "--output writes what View answers"},
-		access.SaveView: {noAPI: "a view is an address of the explorer", noCommand: "a view is an address of the explorer"},
-		access.Reveal:   {noCommand: "a value that somebody is not shown is not to stand in the history of a shell"},
-		access.Release:  {command: "blocks release by-hand ip=192.0.2.1 --wait 0" + reason, method: "Release"},
-		access.Promote:  {command: "rules promote flood --version 1 --override tests --yes" + reason, method: "Promote"},
-		access.Demote:   {command: "rules demote flood" + reason, method: "SetMode"},
-		access.Disable:  {command: "rules disable flood" + reason, method: "SetMode"},
-		access.Enable:   {command: "rules demote flood" + reason, method: "SetMode"},
-		access.Apply:    {command: "rules apply -f FILE --yes" + reason, method: "Apply", noPage: "documents lie in files: commands and the API apply them"},
+		access.Public: {noAPI: "what needs nobody to be signed in is the sign-in itself and its style sheet",
+			noCommand: ofPeople},
+		access.View:   {command: "rules list", method: "Rulebook"},
+		access.Self:   {noPage: "signing out is package signin's, and it is on every page", noCommand: ofPeople},
+		access.Export: {noAPI: "the answers of history can be had as CSV: the format is asked for, and the role with it", noCommand: "--output writes what View answers"},
+		access.SaveView: {noAPI: "a view is an address of the explorer",
+			noCommand: "a view is an address of the explorer"},
+		access.Reveal:  {noCommand: "a value that somebody is not shown is not to stand in the history of a shell"},
+		access.Release: {command: "blocks release by-hand ip=192.0.2.1 --wait 0" + reason, method: "Release"},
+		access.Promote: {command: "rules promote flood --version 1 --override tests --yes" + reason,
+			method: "Promote"},
+		access.Demote:  {command: "rules demote flood" + reason, method: "SetMode"},
+		access.Disable: {command: "rules disable flood" + reason, method: "SetMode"},
+		access.Enable:  {command: "rules demote flood" + reason, method: "SetMode"},
+		access.Apply: {command: "rules apply -f FILE --yes" + reason, method: "Apply",
+			noPage: "documents lie in files: commands and the API apply them"},
 		access.SetLimit: {command: "rules set-limit flood --clear" + reason, method: "SetLimit"},
 		access.Rollback: {command: "rules rollback flood --yes" + reason, method: "Rollback"},
 		access.Allow:    {command: "allow add office cidr=192.0.2.0/24" + reason, method: "ChangeAllow"},
 		access.Reset:    {command: "counters reset flood" + reason, method: "ResetCount"},
 		access.Erase:    {command: "history erase user=alice --yes" + reason, method: "Erase"},
-		access.Block:    {command: "blocks add user=alice --everything --for 1h --wait 0 --yes" + reason, method: "Block"},
+		access.Block: {command: "blocks add user=alice --everything --for 1h --wait 0 --yes" + reason,
+			method: "Block"},
 
 		access.NeverBlock: {command: "never-block add 192.0.2.1" + reason, method: "ChangeNeverBlock"},
 	}
 }
 
-// TestEveryActHasEveryWay: what people do, they do by the API, on a page, by a command that asks a server, and by its client, or it stands
-// in ways why not.
+// TestEveryActHasEveryWay: what people do, they do by the API, on a page, by a command that asks a server, and by its
+// client, or it stands in ways why not.
 func TestEveryActHasEveryWay(t *testing.T) {
 	t.Parallel()
 	byAPI, byPage := actRoutes(t)
-	all, document := ways(), writeFile(t, "flood.yaml", "id: flood\nowner: tests\nmatch: {path: /x}\nkey: [ip]\nlimit: 9\nwindow: 1m\n")
+	all, document := ways(), writeFile(t, "flood.yaml",
+		"id: flood\nowner: tests\nmatch: {path: /x}\nkey: [ip]\nlimit: 9\nwindow: 1m\n")
 	client := reflect.TypeFor[*remote.Client]()
 	for _, act := range access.Acts() {
 		w, known := all[act]
@@ -79,7 +85,8 @@ func TestEveryActHasEveryWay(t *testing.T) {
 			name, excuse string
 			there        bool
 		}{
-			{"route of the API", w.noAPI, slices.ContainsFunc(byAPI, of)}, {"page", w.noPage, slices.ContainsFunc(byPage, of)},
+			{"route of the API", w.noAPI, slices.ContainsFunc(byAPI, of)}, {"page", w.noPage,
+				slices.ContainsFunc(byPage, of)},
 			{"command", w.noCommand, w.command != ""}, {"method of the API's client", w.noCommand, w.method != ""},
 		} {
 			if way.there == (way.excuse != "") {
@@ -98,7 +105,8 @@ func TestEveryActHasEveryWay(t *testing.T) {
 	}
 }
 
-// commandDoes runs a command against a server that carries nothing out, and looks whether it asks for a route of the act.
+// commandDoes runs a command against a server that carries nothing out, and looks whether it asks for a route of the
+// act.
 func commandDoes(t *testing.T, act access.Act, args []string, routes []access.Route) {
 	t.Helper()
 	var mu sync.Mutex
@@ -135,15 +143,19 @@ func actRoutes(t *testing.T) (byAPI, byPage []access.Route) {
 	t.Helper()
 	now := func() traffic.Time { return 0 }
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	revealer, err := reveal.New(reveal.Options{Trail: struct{ reveal.Trail }{}, Refuse: func(http.ResponseWriter, *http.Request, error) {}, Logger: log})
+	revealer, err := reveal.New(reveal.Options{Trail: struct{ reveal.Trail }{}, Refuse: func(http.ResponseWriter,
+		*http.Request, error) {
+	}, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, err := api.New(api.Options{
-		Acts: struct{ acts.Acts }{}, Health: func() api.Health { return api.Health{} }, Logger: log, Registerer: prometheus.NewRegistry(),
-		Reveal: func(context.Context, access.Actor, reveal.Request) (string, error) { return "", nil },
+		Acts: struct{ acts.Acts }{}, Health: func() api.Health { return api.Health{} }, Logger: log,
+		Registerer: prometheus.NewRegistry(),
+		Reveal:     func(context.Context, access.Actor, reveal.Request) (string, error) { return "", nil },
 		Reader: &api.Reader{
-			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{}, Blocks: struct{ api.Blocks }{}, Clock: now,
+			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
+			Blocks: struct{ api.Blocks }{}, Clock: now,
 			Explorer: struct{ api.Explorer }{}, Teller: struct{ api.Teller }{}, Dossiers: struct{ api.Dossiers }{},
 		},
 	})
@@ -151,8 +163,10 @@ func actRoutes(t *testing.T) (byAPI, byPage []access.Route) {
 		t.Fatal(err)
 	}
 	p, err := pages.New(pages.Options{
-		Rules: struct{ pages.Rules }{}, History: struct{ pages.History }{}, Blocks: struct{ pages.Blocks }{}, Explorer: struct{ pages.Explorer }{},
-		Evidence: struct{ pages.Evidence }{}, Views: struct{ pages.Views }{}, Acts: struct{ pages.Acts }{}, Pulse: func() console.Pulse { return console.Pulse{} }, Clock: now, Logger: log,
+		Rules: struct{ pages.Rules }{}, History: struct{ pages.History }{}, Blocks: struct{ pages.Blocks }{},
+		Explorer: struct{ pages.Explorer }{},
+		Evidence: struct{ pages.Evidence }{}, Views: struct{ pages.Views }{}, Acts: struct{ pages.Acts }{},
+		Pulse: func() console.Pulse { return console.Pulse{} }, Clock: now, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -133,7 +133,8 @@ func (a *app) withDesk(cmd *cobra.Command, work func(ctx context.Context, d *des
 			return err
 		}
 		defer func() { _ = redis.Close() }() // nothing is under way any more
-		return work(ctx, &desk.Desk{Acts: does, Reader: &api.Reader{Rules: s.Rules, History: s.Store, Trail: s.Audit, Blocks: redis, Clock: service.Now}})
+		return work(ctx, &desk.Desk{Acts: does, Reader: &api.Reader{Rules: s.Rules, History: s.Store, Trail: s.Audit,
+			Blocks: redis, Clock: service.Now}})
 	})
 }
 

@@ -41,7 +41,10 @@ func allowCommand(a *app) *cobra.Command {
 		allow.Commands(allow.Program{
 			Output: &a.Output, Does: a.does,
 			WithStore: func(cmd *cobra.Command, work func(context.Context, *allow.Installation) error) error {
-				return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, &allow.Installation{Store: s.Store}) })
+				return a.withStore(cmd, func(ctx context.Context, s *store) error {
+					return work(ctx,
+						&allow.Installation{Store: s.Store})
+				})
 			},
 			WithActs: func(cmd *cobra.Command, work func(context.Context, acts.Acts) error) error {
 				return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error { return work(ctx, d) })
@@ -153,7 +156,8 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	for i, l := range items {
 		shown[i] = shownBlock{l, duration.Format(l.Remaining.Round(time.Second))}
 	}
-	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT", "BY", "REASON"}, blockRow)
+	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT",
+		"BY", "REASON"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
 		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", plural.Of(found.Unreadable, "key"))
@@ -169,7 +173,8 @@ type shownBlock struct {
 
 func blockRow(l shownBlock) []string {
 	if l.Tombstone != nil {
-		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), l.Remaining, "", "", l.Tombstone.By, ""}
+		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released),
+			terminal.Time(l.Tombstone.Until), l.Remaining, "", "", l.Tombstone.By, ""}
 	}
 	return []string{
 		subject.Text(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), l.Remaining, strconv.FormatBool(l.InForce), l.Block.Hit,
@@ -210,7 +215,8 @@ releases where no block is seen: no hit from before the release blocks the sourc
 				if err != nil {
 					return err
 				}
-				done, err := d.Release(ctx, desk.Local(f.by), acts.ReleaseRequest{Rule: rule, Subject: source, Force: f.force, Wait: f.wait, Reason: f.reason})
+				done, err := d.Release(ctx, desk.Local(f.by), acts.ReleaseRequest{Rule: rule, Subject: source,
+					Force: f.force, Wait: f.wait, Reason: f.reason})
 				return sayRelease(&a.Output, &done, f.reason, err)
 			})
 		}),
@@ -339,14 +345,16 @@ func (r *releaseReport) refuse(o *terminal.Output, cause error) error {
 		return errors.Join(o.WriteJSON(r), cause)
 	}
 	if len(r.Offers) > 0 {
-		if err := terminal.List(o, r.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(f releaseOffer) []string {
-			return []string{terminal.Time(f.Until), fmt.Sprint(f.InForce), f.Command}
-		}); err != nil {
+		if err := terminal.List(o, r.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"},
+			func(f releaseOffer) []string {
+				return []string{terminal.Time(f.Until), fmt.Sprint(f.InForce), f.Command}
+			}); err != nil {
 			return err
 		}
 	}
 	if r.OffersCut {
-		fmt.Fprintf(o.Stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(r.Offers), r.Rule)
+		fmt.Fprintf(o.Stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n",
+			len(r.Offers), r.Rule)
 	}
 	return cause
 }

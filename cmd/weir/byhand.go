@@ -68,7 +68,8 @@ on a list of addresses that are never blocked is not blocked by hand either.`,
 	c.Flags().StringVar(&request.For, "for", "", "how long, 1s to 31d")
 	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would be blocked, and who is behind it")
 	c.Flags().BoolVar(&yes, "yes", false, "block without a question")
-	usage.DurationFlag(c, &request.Wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
+	usage.DurationFlag(c, &request.Wait, "wait", 10*time.Second,
+		"how long to wait until ENFORCE has acted; 0: do not wait")
 	_ = c.MarkFlagRequired("for") // it is there
 	act.register(c, a.environ)
 	return c
@@ -135,20 +136,23 @@ func sayBlock(o *terminal.Output, done *acts.BlockDone, err error) error {
 		return errors.Join(o.WriteJSON(done), err)
 	}
 	if done.Outcome == "unchanged" {
-		_, werr := fmt.Fprintf(o.Stdout, "%s: another order blocks it for as long, or longer: nothing has changed; weir blocks list shows that block\n", subject.Text(done.Subject))
+		_, werr := fmt.Fprintf(o.Stdout,
+			"%s: another order blocks it for as long, or longer: nothing has changed; weir blocks list shows that block\n", subject.Text(done.Subject))
 		return errors.Join(werr, err)
 	}
 	state := "blocked"
 	if !done.Done {
 		state = "to be blocked"
 	}
-	_, werr := fmt.Fprintf(o.Stdout, "%s: %s until %s, by rule %s; block id %s\nto release it: %s\n", subject.Text(done.Subject), state, terminal.Time(done.Until), done.Rule,
+	_, werr := fmt.Fprintf(o.Stdout, "%s: %s until %s, by rule %s; block id %s\nto release it: %s\n",
+		subject.Text(done.Subject), state, terminal.Time(done.Until), done.Rule,
 		done.BlockID, releaseCommand(done.Rule, done.Subject, ""))
 	return errors.Join(werr, err)
 }
 
 func neverBlockCommand(a *app) *cobra.Command {
-	return family("never-block", "Keep addresses from being blocked, at run time", `  weir never-block add 192.0.2.0/24 --until 30d --reason "the office, ticket 4711"
+	return family("never-block", "Keep addresses from being blocked, at run time",
+		`  weir never-block add 192.0.2.0/24 --until 30d --reason "the office, ticket 4711"
   weir never-block list`,
 		neverBlockAdd(a), neverBlockRemove(a), neverBlockList(a))
 }
@@ -170,10 +174,12 @@ An entry that is there gets the new end and reason.`,
 			if err != nil {
 				return err
 			}
-			return a.changeNeverBlock(cmd, act.by, acts.NeverRequest{Entries: args, Until: acts.End(end), Reason: act.reason})
+			return a.changeNeverBlock(cmd, act.by, acts.NeverRequest{Entries: args, Until: acts.End(end),
+				Reason: act.reason})
 		}),
 	}
-	c.Flags().StringVar(&until, "until", "", "when the entry ends: a duration from now or an RFC 3339 time (default: no end)")
+	c.Flags().StringVar(&until, "until", "",
+		"when the entry ends: a duration from now or an RFC 3339 time (default: no end)")
 	act.register(c, a.environ)
 	act.reasonRequired(c)
 	return c
@@ -224,7 +230,8 @@ func showNeverBlock(o *terminal.Output, done *acts.NeverDone) error {
 	}
 	switch {
 	case done.Unknown != "":
-		fmt.Fprintf(&b, "blocks that hold it are not released, and hold nobody at gates that know the entry: %s\n", terminal.Cell(done.Unknown))
+		fmt.Fprintf(&b, "blocks that hold it are not released, and hold nobody at gates that know the entry: %s\n",
+			terminal.Cell(done.Unknown))
 	case len(done.Released) > 0:
 		fmt.Fprintf(&b, "released %s:\n", plural.Of(len(done.Released), "block"))
 	}
@@ -252,9 +259,11 @@ made. Addresses that are nobody's in particular (loopback, private, link-local, 
 				if err != nil {
 					return desk.Told(err)
 				}
-				return terminal.List(&a.Output, all, []string{"ENTRY", "FROM", "UNTIL", "BY", "ADDED", "REASON"}, func(n acts.NeverListed) []string {
-					return []string{n.Prefix.String(), n.From, terminal.Time(n.Until), n.By, terminal.Time(n.Added), n.Reason}
-				})
+				return terminal.List(&a.Output, all, []string{"ENTRY", "FROM", "UNTIL", "BY", "ADDED", "REASON"},
+					func(n acts.NeverListed) []string {
+						return []string{n.Prefix.String(), n.From, terminal.Time(n.Until), n.By, terminal.Time(n.Added),
+							n.Reason}
+					})
 			})
 		}),
 	}

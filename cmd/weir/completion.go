@@ -50,14 +50,17 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir rules export":    suggestRules(a, stored),
 		"weir rules set-limit": suggestRules(a, stored),
 		"weir rules promote":   suggestRules(a, func(r *rulestore.Label) bool { return !r.Removed && (r.Mode != rules.ModeBlock || r.Pending) }),
-		"weir rules disable":   suggestRules(a, func(r *rulestore.Label) bool { return !r.Removed && r.Mode != rules.ModeOff }),
-		"weir rules demote":    suggestRules(a, func(r *rulestore.Label) bool { return r.Mode.Blocks() }),
-		"weir blocks release":  suggestRules(a, stored),
-		"weir counters show":   suggestRules(a, counting),
-		"weir counters reset":  suggestRules(a, counting),
-		"weir allow show":      suggestAllow(a),
-		"weir allow add":       suggestAllow(a),
-		"weir allow remove":    suggestAllow(a),
+		"weir rules disable": suggestRules(a, func(r *rulestore.Label) bool {
+			return !r.Removed &&
+				r.Mode != rules.ModeOff
+		}),
+		"weir rules demote":   suggestRules(a, func(r *rulestore.Label) bool { return r.Mode.Blocks() }),
+		"weir blocks release": suggestRules(a, stored),
+		"weir counters show":  suggestRules(a, counting),
+		"weir counters reset": suggestRules(a, counting),
+		"weir allow show":     suggestAllow(a),
+		"weir allow add":      suggestAllow(a),
+		"weir allow remove":   suggestAllow(a),
 	}
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},

@@ -76,11 +76,16 @@ func configurationMistakes(keyed string) []mistake {
 			closed.RequireAuth("the right one")
 			b.set("--redis-url", "redis://:hunter2@"+closed.Addr()+"/0")
 		}, "redis", "WRONGPASS", "redis.url", nil},
-		{"PostgreSQL's password is wrong", at("--postgres-url", "postgres://weir:hunter2@", "/weir?sslmode=disable", refusal()),
+		{"PostgreSQL's password is wrong", at("--postgres-url", "postgres://weir:hunter2@", "/weir?sslmode=disable",
+			refusal()),
 			"postgres", "password authentication failed", "password", nil},
-		{"Kafka's port is Redis's", func(_ *testing.T, b *bed, redis *miniredis.Miniredis) { b.set("--kafka-brokers", redis.Addr()) },
+		{"Kafka's port is Redis's", func(_ *testing.T, b *bed, redis *miniredis.Miniredis) {
+			b.set("--kafka-brokers",
+				redis.Addr())
+		},
 			"kafka", "does not answer", "correct the broker addresses", nil},
-		{"Redis's port is a web server's", at("--redis-url", "redis://", "/0", web), "redis", "127.0.0.1:", "redis.url", nil},
+		{"Redis's port is a web server's", at("--redis-url", "redis://", "/0", web), "redis", "127.0.0.1:",
+			"redis.url", nil},
 		{"Redis's port is Kafka's", func(_ *testing.T, b *bed, _ *miniredis.Miniredis) {
 			first, _, _ := strings.Cut(b.flag("--kafka-brokers"), ",")
 			b.set("--redis-url", "redis://"+first+"/0")

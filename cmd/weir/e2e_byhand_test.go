@@ -21,7 +21,8 @@ func knock(t *testing.T, gate, ip, device, method, path string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{"X-Forwarded-For": ip, "X-Device-Id": device, "X-Forwarded-Method": method, "X-Forwarded-Uri": path} {
+	for name, value := range map[string]string{"X-Forwarded-For": ip, "X-Device-Id": device,
+		"X-Forwarded-Method": method, "X-Forwarded-Uri": path} {
 		if value != "" {
 			r.Header.Set(name, value)
 		}
@@ -40,8 +41,9 @@ func awaitKnock(t *testing.T, want int, gate, ip, device, method, path string) {
 	})
 }
 
-// TestBlocksByHand: somebody blocks an address, a device and a prefix, whatever rules say; a gate refuses what he said and nothing else, and passes
-// it when the block has ended or is released by its id. A restart of ENFORCE and a Redis that has lost everything change nothing of it.
+// TestBlocksByHand: somebody blocks an address, a device and a prefix, whatever rules say; a gate refuses what he said
+// and nothing else, and passes it when the block has ended or is released by its id. A restart of ENFORCE and a Redis
+// that has lost everything change nothing of it.
 func TestBlocksByHand(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}
@@ -50,18 +52,23 @@ func TestBlocksByHand(t *testing.T) {
 	stages := b.start("run")
 	gate := b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`)
 
-	said := b.ok("blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--by", "ann", "--reason", "ticket 4711, a scraper")
-	if !strings.Contains(said, "ip=198.51.100.7/32: blocked until ") || !strings.Contains(said, "by rule by-hand; block id ") {
+	said := b.ok("blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--by", "ann", "--reason",
+		"ticket 4711, a scraper")
+	if !strings.Contains(said, "ip=198.51.100.7/32: blocked until ") || !strings.Contains(said,
+		"by rule by-hand; block id ") {
 		t.Fatalf("it says %s", said)
 	}
-	b.ok("blocks", "add", "device=tv 8", "--match", "{method: POST, path: /v1/transfers}", "--for", "1h", "--yes", "--reason", "taken over")
-	short := decode[acts.BlockDone](b, "blocks", "add", "ip=203.0.113.5/24", "--everything", "--for", "4s", "--yes", "--reason", "a burst")
+	b.ok("blocks", "add", "device=tv 8", "--match", "{method: POST, path: /v1/transfers}", "--for", "1h", "--yes",
+		"--reason", "taken over")
+	short := decode[acts.BlockDone](b, "blocks", "add", "ip=203.0.113.5/24", "--everything", "--for", "4s", "--yes",
+		"--reason", "a burst")
 	if !short.Done || short.Subject != "ip=203.0.113.0%2F24" || short.Outcome != "written" {
 		t.Errorf("the prefix: %+v", short)
 	}
 	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/anything")
 	awaitKnock(t, 429, gate, "192.0.2.1", "tv 8", "POST", "/v1/transfers")
-	for _, free := range [][4]string{{"198.51.100.8", "", "GET", "/anything"}, {"192.0.2.1", "tv 8", "GET", "/v1/transfers"}, {"192.0.2.1", "tv 8", "POST", "/v1/other"}, {"192.0.2.1", "tv 9", "POST", "/v1/transfers"}} {
+	for _, free := range [][4]string{{"198.51.100.8", "", "GET", "/anything"}, {"192.0.2.1", "tv 8", "GET",
+		"/v1/transfers"}, {"192.0.2.1", "tv 8", "POST", "/v1/other"}, {"192.0.2.1", "tv 9", "POST", "/v1/transfers"}} {
 		if got := knock(t, gate, free[0], free[1], free[2], free[3]); got != 200 {
 			t.Errorf("%q is answered by %d", free, got)
 		}
@@ -74,7 +81,8 @@ func TestBlocksByHand(t *testing.T) {
 			listed = append(listed, l)
 		}
 	}
-	if len(listed) != 1 || listed[0].Block.By != "ann" || listed[0].Block.Reason != "ticket 4711, a scraper" || !listed[0].InForce {
+	if len(listed) != 1 || listed[0].Block.By != "ann" || listed[0].Block.Reason != "ticket 4711, a scraper" ||
+		!listed[0].InForce {
 		t.Fatalf("listed: %+v", listed)
 	}
 	if list := b.ok("blocks", "list"); !strings.Contains(list, "ann") || !strings.Contains(list, "ticket 4711") {
@@ -84,7 +92,8 @@ func TestBlocksByHand(t *testing.T) {
 	for _, of := range []string{id, "ip=198.51.100.7"} {
 		testbed.Eventually(t, 30*time.Second, func() error { // RECORD stores the decision
 			story := b.ok("why", of)
-			for _, want := range []string{"by-hand: a block by hand", "blocked by hand by ann", "ticket 4711, a scraper", "HOLDS NOW   yes", "weir blocks release by-hand ip=198.51.100.7/32"} {
+			for _, want := range []string{"by-hand: a block by hand", "blocked by hand by ann",
+				"ticket 4711, a scraper", "HOLDS NOW   yes", "weir blocks release by-hand ip=198.51.100.7/32"} {
 				if !strings.Contains(story, want) {
 					return fmt.Errorf("why %s does not say %q:\n%s", of, want, story)
 				}
@@ -97,13 +106,16 @@ func TestBlocksByHand(t *testing.T) {
 	stages.end()
 	stages = b.start("run")
 	forget(t, server)
-	awaitKnock(t, 429, b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`), "198.51.100.7", "", "GET", "/anything")
+	awaitKnock(t, 429, b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`),
+		"198.51.100.7", "", "GET", "/anything")
 	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/anything")
-	if again := decode[[]shownBlock](b, "blocks", "list", "--rule", "by-hand"); len(again) != 1 || again[0].Block.By != "ann" || again[0].Block.Reason != "ticket 4711, a scraper" {
+	if again := decode[[]shownBlock](b, "blocks", "list", "--rule", "by-hand"); len(again) != 1 ||
+		again[0].Block.By != "ann" || again[0].Block.Reason != "ticket 4711, a scraper" {
 		t.Errorf("put back: %+v", again)
 	}
 
-	if out := b.ok("blocks", "release", id, "--reason", "a customer", "--by", "ben"); !strings.Contains(out, "ip=198.51.100.7/32: released from rule by-hand") {
+	if out := b.ok("blocks", "release", id, "--reason", "a customer", "--by", "ben"); !strings.Contains(out,
+		"ip=198.51.100.7/32: released from rule by-hand") {
 		t.Errorf("released by its id, it says %s", out)
 	}
 	awaitKnock(t, 200, gate, "198.51.100.7", "", "GET", "/anything")
@@ -118,7 +130,8 @@ func TestBlocksByHand(t *testing.T) {
 			told = append(told, e.Action+" by "+e.Actor+" of "+e.Object+": "+e.Reason)
 		}
 		all := strings.Join(told, "\n")
-		for _, want := range []string{"block by ann of block by-hand ip=198.51.100.7%2F32: ticket 4711, a scraper", "release by ben of block by-hand ip=198.51.100.7%2F32: a customer"} {
+		for _, want := range []string{"block by ann of block by-hand ip=198.51.100.7%2F32: ticket 4711, a scraper",
+			"release by ben of block by-hand ip=198.51.100.7%2F32: a customer"} {
 			if !strings.Contains(all, want) {
 				return fmt.Errorf("the audit trail lacks %q:\n%s", want, all)
 			}
@@ -142,8 +155,9 @@ func forget(t *testing.T, server testbed.RedisServer) {
 	}
 }
 
-// TestNeverBlockAtRunTime: an entry lifts the blocks that hold its addresses, by hand and by a rule, keeps ENFORCE and people from blocking them, at gates
-// too and through a Redis that has forgotten; when it is removed they may be blocked again.
+// TestNeverBlockAtRunTime: an entry lifts the blocks that hold its addresses, by hand and by a rule, keeps ENFORCE and
+// people from blocking them, at gates too and through a Redis that has forgotten; when it is removed they may be
+// blocked again.
 func TestNeverBlockAtRunTime(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}
@@ -160,7 +174,8 @@ func TestNeverBlockAtRunTime(t *testing.T) {
 	awaitKnock(t, 429, gate, "198.51.100.9", "tv-9", "POST", "/v1/guest-tokens")
 	awaitKnock(t, 429, gate, "203.0.113.7", "", "GET", "/")
 
-	done := decode[acts.NeverDone](b, "never-block", "add", "198.51.100.0/24", "--until", "1h", "--by", "ann", "--reason", "the office")
+	done := decode[acts.NeverDone](b, "never-block", "add", "198.51.100.0/24", "--until", "1h", "--by", "ann",
+		"--reason", "the office")
 	if len(done.Released) != 2 || done.Unknown != "" || len(done.Entries) != 1 || done.Entries[0] != "198.51.100.0/24" {
 		t.Errorf("entered: %+v", done)
 	}
@@ -171,18 +186,22 @@ func TestNeverBlockAtRunTime(t *testing.T) {
 		t.Errorf("another source is answered by %d", got)
 	}
 	const refused = "198.51.100.0/24 is in the never-block list, since the office (ann)"
-	for _, args := range [][]string{{"ip=198.51.100.7", "--dry-run"}, {"ip=198.51.100.8", "--yes"}, {"ip=198.51.0.0/16", "--yes"}} {
-		if o := b.weir(append([]string{"blocks", "add", "--everything", "--for", "1h", "--reason", "test"}, args...)...); o.code != exitError || !strings.Contains(o.stderr, refused) {
+	for _, args := range [][]string{{"ip=198.51.100.7", "--dry-run"}, {"ip=198.51.100.8", "--yes"},
+		{"ip=198.51.0.0/16", "--yes"}} {
+		if o := b.weir(append([]string{"blocks", "add", "--everything", "--for", "1h", "--reason", "test"},
+			args...)...); o.code != exitError || !strings.Contains(o.stderr, refused) {
 			t.Errorf("%v: exit code %d\n%s%s", args, o.code, o.stdout, o.stderr)
 		}
 	}
-	if list := b.ok("never-block", "list"); !strings.Contains(list, "198.51.100.0/24") || !strings.Contains(list, "the office") || !strings.Contains(list, "ann") {
+	if list := b.ok("never-block", "list"); !strings.Contains(list, "198.51.100.0/24") || !strings.Contains(list,
+		"the office") || !strings.Contains(list, "ann") {
 		t.Errorf("the list is\n%s", list)
 	}
 	forget(t, server) // gates are told of the entries again
 	b.flood("198.51.100.10", "tv-10")
 	testbed.Eventually(t, 30*time.Second, func() error {
-		if text := b.ok("history", "decisions", "--source", "198.51.100.10", "--output", "json"); !strings.Contains(text, "never_block") {
+		if text := b.ok("history", "decisions", "--source", "198.51.100.10", "--output",
+			"json"); !strings.Contains(text, "never_block") {
 			return fmt.Errorf("decided: %s", text)
 		}
 		return nil
@@ -191,7 +210,8 @@ func TestNeverBlockAtRunTime(t *testing.T) {
 		t.Errorf("who is on the list is answered by %d", got)
 	}
 
-	if o := b.weir("never-block", "remove", "198.51.100.7", "--reason", "moved"); o.code != exitError || !strings.Contains(o.stderr, "198.51.100.7/32 is no entry of the never-block list") {
+	if o := b.weir("never-block", "remove", "198.51.100.7", "--reason", "moved"); o.code != exitError ||
+		!strings.Contains(o.stderr, "198.51.100.7/32 is no entry of the never-block list") {
 		t.Errorf("removed what is no entry: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
 	}
 	b.ok("never-block", "remove", "198.51.100.0/24", "--reason", "moved")
@@ -200,33 +220,39 @@ func TestNeverBlockAtRunTime(t *testing.T) {
 	stages.end()
 }
 
-// TestByHandThroughAServer: an admin's token is enough, with the same output; others are refused, and see no less than before.
+// TestByHandThroughAServer: an admin's token is enough, with the same output; others are refused, and see no less than
+// before.
 func TestByHandThroughAServer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	stages := b.start("run")
-	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", "console.tokens="+token("ada", "admin", "")+","+token("anna", "analyst", "")+","+token("otto", "owner", "identity"))
+	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", "console.tokens="+token("ada", "admin", "")+
+		","+token("anna", "analyst", "")+","+token("otto", "owner", "identity"))
 	address := "http://" + web.awaitLog(`serving the console" address=(\S+)`)
 	ada := b.at(address, "ada")
 	for _, name := range []string{"anna", "otto"} {
 		for _, args := range [][]string{
-			{"blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--reason", "test"}, {"blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--dry-run"},
+			{"blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--reason", "test"},
+			{"blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--dry-run"},
 			{"never-block", "add", "198.51.100.7", "--reason", "test"},
 		} {
-			if o := b.at(address, name).weir(args...); o.code != exitError || !strings.Contains(o.stderr, "needs the role admin") {
+			if o := b.at(address, name).weir(args...); o.code != exitError || !strings.Contains(o.stderr,
+				"needs the role admin") {
 				t.Errorf("%s: %v: exit code %d\n%s%s", name, args, o.code, o.stdout, o.stderr)
 			}
 		}
 	}
-	if said := ada.ok("blocks", "add", "ip=2001:db8::7", "--everything", "--for", "1h", "--yes", "--reason", "ticket 4711"); !strings.Contains(said, "ip=2001:db8::/64: blocked until ") {
+	if said := ada.ok("blocks", "add", "ip=2001:db8::7", "--everything", "--for", "1h", "--yes", "--reason",
+		"ticket 4711"); !strings.Contains(said, "ip=2001:db8::/64: blocked until ") {
 		t.Errorf("it says %s", said)
 	}
 	listed := decode[[]shownBlock](b.at(address, "anna"), "blocks", "list", "--rule", "by-hand")
 	if len(listed) != 1 || listed[0].Block.By != "token:ada" || listed[0].Block.Reason != "ticket 4711" {
 		t.Fatalf("listed: %+v", listed)
 	}
-	if o := ada.weir("blocks", "add", "ip=0.0.0.0/0", "--everything", "--for", "1h", "--yes", "--reason", "test"); o.code != exitUsage || !strings.Contains(o.stderr, "SOURCE: got") {
+	if o := ada.weir("blocks", "add", "ip=0.0.0.0/0", "--everything", "--for", "1h", "--yes", "--reason",
+		"test"); o.code != exitUsage || !strings.Contains(o.stderr, "SOURCE: got") {
 		t.Errorf("everybody: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
 	}
 	done := decode[acts.NeverDone](ada, "never-block", "add", "2001:db8::/48", "--reason", "a partner")
@@ -234,10 +260,12 @@ func TestByHandThroughAServer(t *testing.T) {
 		t.Errorf("entered: %+v", done)
 	}
 	awaitBlocks(b, 0)
-	if o := ada.weir("blocks", "add", "ip=2001:db8::7", "--everything", "--for", "1h", "--yes", "--reason", "test"); o.code != exitError || !strings.Contains(o.stderr, "2001:db8::/48 is in the never-block list") {
+	if o := ada.weir("blocks", "add", "ip=2001:db8::7", "--everything", "--for", "1h", "--yes", "--reason",
+		"test"); o.code != exitError || !strings.Contains(o.stderr, "2001:db8::/48 is in the never-block list") {
 		t.Errorf("never blocked: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
 	}
-	if here, there := b.ok("never-block", "list"), b.at(address, "anna").ok("never-block", "list"); here != there || !strings.Contains(here, "token:ada") {
+	if here, there := b.ok("never-block", "list"), b.at(address, "anna").ok("never-block", "list"); here != there ||
+		!strings.Contains(here, "token:ada") {
 		t.Errorf("the list is here\n%s\nand through the server\n%s", here, there)
 	}
 	web.end()

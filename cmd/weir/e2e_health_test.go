@@ -167,7 +167,8 @@ func TestGatesAreKnown(t *testing.T) {
 		check(t, address, "198.51.100.7")
 	}
 	c.health(func(h api.Health) bool {
-		return len(h.Gates) == 1 && h.Gates[0].Ready && h.Gates[0].Passed == 3 && len(h.Gates[0].Doubts) == 0 && len(h.Problems) == 0
+		return len(h.Gates) == 1 && h.Gates[0].Ready && h.Gates[0].Passed == 3 && len(h.Gates[0].Doubts) == 0 &&
+			len(h.Problems) == 0
 	})
 	b.doctorSays("redis namespace", doctor.OK, "the stage enforce has been there")
 	b.doctorSays("gates", doctor.OK, "1 gate, 0 blocks at most")
@@ -207,7 +208,8 @@ func TestAHungKafkaIsSaidByTheConsoleOfDev(t *testing.T) {
 		}},
 	}
 	p := &process{b: &bed{t: t}, log: said, done: make(chan struct{})}
-	p.run(a, "dev", "--no-demo", "--data-dir", testbed.Folder(t), "--console-listen", "127.0.0.1:0", "--config", emptyFile(t),
+	p.run(a, "dev", "--no-demo", "--data-dir", testbed.Folder(t), "--console-listen", "127.0.0.1:0", "--config",
+		emptyFile(t),
 		"--namespace", testbed.Namespace(t), "--postgres-url", testbed.Postgres(t))
 	c := seen{t, p.awaitLog(`console +(http://\S+)`), ""}
 	t.Cleanup(func() { hung.Store(false) }) // before it is stopped

@@ -124,7 +124,8 @@ func TestNobodyIsKnownYet(t *testing.T) {
 		t.Errorf("invited: %+v", olga)
 	}
 	if list := b.ok("console", "sessions"); !regexp.MustCompile(`(?m)^[0-9a-f]{12} +mara +admin +invite +\S+Z +\S+Z +\S+Z$`).MatchString(list) ||
-		!regexp.MustCompile(`(?m)^`+olga.ID+` +olga +owner of identity, search +not yet, invited by .+ +\S+Z +\S+Z +-$`).MatchString(list) {
+		!regexp.MustCompile(`(?m)^`+olga.ID+
+			` +olga +owner of identity, search +not yet, invited by .+ +\S+Z +\S+Z +-$`).MatchString(list) {
 		t.Errorf("listed:\n%s", list)
 	}
 	if said := b.ok("console", "sessions", "end", olga.ID, "--by",

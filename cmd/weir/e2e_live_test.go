@@ -228,7 +228,8 @@ func TestGateObservesWhileItsFileExists(t *testing.T) {
 	abuser := "198.51.100.8"
 	b.send(abuser, 6)
 	awaitStatus(t, address, abuser, http.StatusTooManyRequests)
-	testbed.Eventually(t, 30*time.Second, func() error { // it looks for the epoch once a second, and holds blocks before
+	// It looks for the epoch once a second, and holds blocks before.
+	testbed.Eventually(t, 30*time.Second, func() error {
 		if code, body := fetchPage(t, metrics, "/readyz"); code != http.StatusOK {
 			return fmt.Errorf("/readyz answers %d %s", code, body)
 		}

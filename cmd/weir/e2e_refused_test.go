@@ -32,7 +32,8 @@ var attemptRule = strings.Replace(tokenRule, "id: tokens", "id: attempts", 1)
 // sumKey is what refused requests are told apart by.
 type sumKey struct{ rule, source, minute string }
 
-// gateway is a gateway that logs what it lets pass and what it refuses, and keeps a ledger of both that nothing of weir's has a part in.
+// gateway is a gateway that logs what it lets pass and what it refuses, and keeps a ledger of both that nothing of
+// weir's has a part in.
 type gateway struct {
 	*bed
 	address string
@@ -56,7 +57,8 @@ func (g *gateway) request(ip string) (refused bool) {
 	if answer.status == http.StatusTooManyRequests { // as a gateway logs whose log comes late: in minutes of their own
 		at = at.Add(-time.Duration(g.total()%3) * time.Minute)
 	}
-	line := fmt.Sprintf(`{"v":1,"time":%q,"ip":%q,"plan":%q,"method":"POST","path":"/v1/guest-tokens","status":201`, at.Format(time.RFC3339Nano), ip, plan)
+	line := fmt.Sprintf(`{"v":1,"time":%q,"ip":%q,"plan":%q,"method":"POST","path":"/v1/guest-tokens","status":201`,
+		at.Format(time.RFC3339Nano), ip, plan)
 	switch answer.status {
 	case http.StatusOK:
 		g.passed[ip] = append(g.passed[ip], at)
@@ -105,19 +107,23 @@ func (g *gateway) total() (n int64) {
 // would is what the block of either rule would have refused of a source, alone: whatever passed after it was over.
 func (g *gateway) would(ip string) int64 { return int64(len(g.passed[ip]) - tokenLimit - 1) }
 
-// TestNoFigureMixesRealAndWouldBe: a rule is promoted and demoted in the middle of an attack. Every place that tells of refused requests has those that the
-// gate refused, by rule, source and minute, and every place that tells of what would have been refused has those that passed; no figure is of both.
+// TestNoFigureMixesRealAndWouldBe: a rule is promoted and demoted in the middle of an attack. Every place that tells of
+// refused requests has those that the gate refused, by rule, source and minute, and every place that tells of what
+// would have been refused has those that passed; no figure is of both.
 func TestNoFigureMixesRealAndWouldBe(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	b.flags = append(b.flags, "--set", `known_good=event.plan == "paid"`, "--set", "console.masking.below=analyst", "--set", "console.masking.secret="+strings.Repeat("k", 32))
+	b.flags = append(b.flags, "--set", `known_good=event.plan == "paid"`, "--set", "console.masking.below=analyst",
+		"--set", "console.masking.secret="+strings.Repeat("k", 32))
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", tokenRule+"---\n"+attemptRule))
 	b.start("run")
 	door := b.start("gate", "--listen", "127.0.0.1:0")
-	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", consoleTokens()+","+token("vera", "viewer", ""))
+	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", consoleTokens()+","+token("vera", "viewer",
+		""))
 	server := "http://" + web.awaitLog(`serving the console" address=(\S+)`)
-	g := &gateway{bed: b, address: door.awaitLog(`forward-auth checks" address=(\S+)`), held: map[string]string{}, refused: map[sumKey]int64{}, passed: map[string][]time.Time{}}
+	g := &gateway{bed: b, address: door.awaitLog(`forward-auth checks" address=(\S+)`), held: map[string]string{},
+		refused: map[sumKey]int64{}, passed: map[string][]time.Time{}}
 
 	for range 8 { // in shadow
 		if g.request(payer) || g.request(taker) {
@@ -168,7 +174,8 @@ func (g *gateway) settle() {
 		var refused, would int64
 		g.row(`SELECT (SELECT coalesce(sum(events), 0) FROM {ns}.refusals_v), (SELECT coalesce(sum(refused), 0) FROM {ns}.rule_minutes_v WHERE kind = 'hit')`, &refused, &would)
 		if want := 2 * (g.would(payer) + g.would(taker)); refused != g.total() || would != want {
-			return fmt.Errorf("history has %d refused and %d that would have been, want %d and %d", refused, would, g.total(), want)
+			return fmt.Errorf("history has %d refused and %d that would have been, want %d and %d", refused, would,
+				g.total(), want)
 		}
 		return nil
 	})
@@ -181,7 +188,8 @@ func (g *gateway) row(sql string, into ...any) {
 		g.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	if err := conn.QueryRow(g.t.Context(), strings.ReplaceAll(sql, "{ns}", g.flag("--namespace"))).Scan(into...); err != nil {
+	if err := conn.QueryRow(g.t.Context(), strings.ReplaceAll(sql, "{ns}",
+		g.flag("--namespace"))).Scan(into...); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -279,12 +287,14 @@ func minuteOf(text string) string {
 func (g *gateway) compareRows(server string) {
 	anna := g.at(server, "anna")
 	for place, rows := range map[string][]map[string]string{
-		"weir history refused --output json":           g.objects(g.ok("history", "refused", "--output", "json")),
-		"weir history refused --output csv":            g.table(g.ok("history", "refused", "--output", "csv")),
-		"weir history refused --server":                g.objects(anna.ok("history", "refused", "--output", "json")),
-		"/api/v1/history/refused":                      g.objects(g.get(server, "anna", "/api/v1/history/refused")),
-		"/api/v1/history/refused?format=csv":           g.table(g.get(server, "anna", "/api/v1/history/refused?format=csv")),
-		"/api/v1/history/refused?rule=tokens&since=1h": g.objects(g.get(server, "anna", "/api/v1/history/refused?rule=tokens&since=1h")),
+		"weir history refused --output json": g.objects(g.ok("history", "refused", "--output", "json")),
+		"weir history refused --output csv":  g.table(g.ok("history", "refused", "--output", "csv")),
+		"weir history refused --server":      g.objects(anna.ok("history", "refused", "--output", "json")),
+		"/api/v1/history/refused":            g.objects(g.get(server, "anna", "/api/v1/history/refused")),
+		"/api/v1/history/refused?format=csv": g.table(g.get(server, "anna",
+			"/api/v1/history/refused?format=csv")),
+		"/api/v1/history/refused?rule=tokens&since=1h": g.objects(g.get(server, "anna",
+			"/api/v1/history/refused?rule=tokens&since=1h")),
 	} {
 		got, good := map[sumKey]int64{}, int64(0)
 		for _, row := range rows {
@@ -315,14 +325,20 @@ func (g *gateway) compareSums(server string) {
 		would[rule] = g.would(payer) + g.would(taker)
 	}
 	for by, pick := range map[string]func(sumKey) string{
-		"rule": func(k sumKey) string { return k.rule }, "source": func(k sumKey) string { return k.rule + " " + k.source },
+		"rule": func(k sumKey) string { return k.rule }, "source": func(k sumKey) string {
+			return k.rule + " " +
+				k.source
+		},
 		"hour": func(k sumKey) string { return k.minute[:13] }, "day": func(k sumKey) string { return k.minute[:10] },
 	} {
 		q := "by=" + by + "&since=2d"
 		places := map[string][]map[string]string{
-			"weir history top --output json": g.objects(g.ok("history", "top", "--since", "2d", "--by", by, "--output", "json")),
-			"weir history top --output csv":  g.table(g.ok("history", "top", "--since", "2d", "--by", by, "--output", "csv")),
-			"weir history top --server":      g.objects(anna.ok("history", "top", "--since", "2d", "--by", by, "--output", "json")),
+			"weir history top --output json": g.objects(g.ok("history", "top", "--since", "2d", "--by", by, "--output",
+				"json")),
+			"weir history top --output csv": g.table(g.ok("history", "top", "--since", "2d", "--by", by, "--output",
+				"csv")),
+			"weir history top --server": g.objects(anna.ok("history", "top", "--since", "2d", "--by", by,
+				"--output", "json")),
 			"/api/v1/history/top":            g.objects(g.get(server, "anna", "/api/v1/history/top?"+q)),
 			"/api/v1/history/top?format=csv": g.table(g.get(server, "anna", "/api/v1/history/top?format=csv&"+q)),
 			"/explore.csv":                   g.table(g.get(server, "anna", "/explore.csv?"+q)),
@@ -336,7 +352,8 @@ func (g *gateway) compareSums(server string) {
 		for place, rows := range places {
 			got, virtual := map[string]int64{}, map[string]int64{}
 			for _, row := range rows {
-				key := map[string]string{"rule": row["rule"], "source": row["rule"] + " " + addressIn(cell(row, "subject", "source")), "hour": timeOf(row, 13), "day": timeOf(row, 10)}[by]
+				key := map[string]string{"rule": row["rule"], "source": row["rule"] + " " +
+					addressIn(cell(row, "subject", "source")), "hour": timeOf(row, 13), "day": timeOf(row, 10)}[by]
 				n, err := strconv.ParseInt(row["refused"], 10, 64)
 				w, err2 := strconv.ParseInt(cell(row, "would_refuse", "would refuse"), 10, 64)
 				if err != nil || err2 != nil {
@@ -352,7 +369,8 @@ func (g *gateway) compareSums(server string) {
 				want = map[string]int64{"": would["tokens"] + would["attempts"]}
 			}
 			if real := g.real(pick); !maps.Equal(got, real) || !maps.Equal(virtual, want) {
-				g.t.Errorf("%s by %s: refused %v and would refuse %v, want %v and %v", place, by, got, virtual, real, want)
+				g.t.Errorf("%s by %s: refused %v and would refuse %v, want %v and %v", place, by, got, virtual, real,
+					want)
 			}
 		}
 	}
@@ -383,7 +401,9 @@ func (g *gateway) cells(page string) (rows []map[string]string) {
 
 // comparePages reads the pages of rules, sources and blocks, and what why says.
 func (g *gateway) comparePages(server, block string) {
-	const refused, would, drawn = `<dd>([0-9–]+)</dd><dt>requests refused by gates`, `<dd>([0-9]+)</dd><dt>requests that (?:its|the) `, `: ([0-9]+) refused by gates; ([0-9]+) that would have been refused`
+	const refused, would, drawn = `<dd>([0-9–]+)</dd><dt>requests refused by gates`,
+		`<dd>([0-9]+)</dd><dt>requests that (?:its|the) `,
+		`: ([0-9]+) refused by gates; ([0-9]+) that would have been refused`
 	virtual := g.would(payer) + g.would(taker)
 	figure := func(place, page, pattern string, want int64) {
 		g.t.Helper()
@@ -413,26 +433,31 @@ func (g *gateway) comparePages(server, block string) {
 
 	// Charts have what would have been refused in the minutes that began while the rule blocked nobody.
 	quiet := g.quiet()
-	for place, page := range map[string]string{"/rules/tokens": tokens, "/explore?rule=tokens": g.get(server, "anna", "/explore?rule=tokens")} {
+	for place, page := range map[string]string{"/rules/tokens": tokens, "/explore?rule=tokens": g.get(server, "anna",
+		"/explore?rule=tokens")} {
 		m := regexp.MustCompile(drawn).FindStringSubmatch(page)
 		if m == nil || m[1] != fmt.Sprint(g.total()) || m[2] != fmt.Sprint(quiet) {
 			g.t.Errorf("the chart of %s: %q, want %d and %d", place, m, g.total(), quiet)
 		}
 	}
-	if m := regexp.MustCompile(drawn).FindStringSubmatch(attempts); m == nil || m[1] != "0" || m[2] != fmt.Sprint(virtual) {
+	if m := regexp.MustCompile(drawn).FindStringSubmatch(attempts); m == nil || m[1] != "0" ||
+		m[2] != fmt.Sprint(virtual) {
 		g.t.Errorf("the chart of the rule in shadow: %q, want 0 and %d", m, virtual)
 	}
 
 	var told struct{ Refused history.RefusedTotal }
 	for place, text := range map[string]string{
-		"weir why": g.ok("why", block, "--output", "json"), "weir why --server": g.at(server, "anna").ok("why", block, "--output", "json"), "/api/v1/why": g.get(server, "anna", "/api/v1/why/"+block),
+		"weir why": g.ok("why", block, "--output", "json"), "weir why --server": g.at(server, "anna").ok("why", block,
+			"--output", "json"), "/api/v1/why": g.get(server, "anna", "/api/v1/why/"+block),
 		"/api/v1/history/hits": g.get(server, "anna", "/api/v1/history/hits/"+block),
 	} {
-		if err := json.Unmarshal([]byte(text), &told); err != nil || told.Refused.Events != bySource[payer] || told.Refused.Known != g.good || told.Refused.Blocks != 1 {
+		if err := json.Unmarshal([]byte(text), &told); err != nil || told.Refused.Events != bySource[payer] ||
+			told.Refused.Known != g.good || told.Refused.Blocks != 1 {
 			g.t.Errorf("%s: %+v, %v, want %d requests, all known good", place, told.Refused, err, bySource[payer])
 		}
 	}
-	if text := strings.Join(strings.Fields(g.ok("why", block)), " "); !strings.Contains(text, fmt.Sprintf("REFUSED %d requests by gates", bySource[payer])) {
+	if text := strings.Join(strings.Fields(g.ok("why", block)), " "); !strings.Contains(text,
+		fmt.Sprintf("REFUSED %d requests by gates", bySource[payer])) {
 		g.t.Errorf("weir why: %s", text)
 	}
 }
@@ -459,14 +484,17 @@ func (g *gateway) quiet() (n int64) {
 	return n
 }
 
-// compareWrongly asks for false positives: one of two blocks was released, and what was known good of what was refused is in the ledger.
+// compareWrongly asks for false positives: one of two blocks was released, and what was known good of what was refused
+// is in the ledger.
 func (g *gateway) compareWrongly(server string) {
 	want := history.FalsePositives{
-		Released: history.Share{Some: 1, All: 2}, KnownGood: history.Share{Some: history.Figure(g.good), All: history.Figure(g.total())},
+		Released: history.Share{Some: 1, All: 2}, KnownGood: history.Share{Some: history.Figure(g.good),
+			All: history.Figure(g.total())},
 	}
 	for place, text := range map[string]string{
-		"weir rules show": g.ok("rules", "show", "tokens", "--output", "json"), "weir rules show --server": g.at(server, "anna").ok("rules", "show", "tokens", "--output", "json"),
-		"/api/v1/rules/tokens": g.get(server, "anna", "/api/v1/rules/tokens"),
+		"weir rules show":          g.ok("rules", "show", "tokens", "--output", "json"),
+		"weir rules show --server": g.at(server, "anna").ok("rules", "show", "tokens", "--output", "json"),
+		"/api/v1/rules/tokens":     g.get(server, "anna", "/api/v1/rules/tokens"),
 	} {
 		var told struct {
 			Wrongly history.FalsePositives `json:"false_positives_7d"`
@@ -476,14 +504,18 @@ func (g *gateway) compareWrongly(server string) {
 		}
 	}
 	share := fmt.Sprintf("%d of %d (%.1f %%)", g.good, g.total(), 100*float64(g.good)/float64(g.total()))
-	if text := g.ok("rules", "show", "tokens"); !strings.Contains(text, "# false positives in the last 7 days, at least: blocks released 1 of 2 (50.0 %); refused requests known good "+share+"\n") {
+	if text := g.ok("rules", "show", "tokens"); !strings.Contains(text,
+		"# false positives in the last 7 days, at least: blocks released 1 of 2 (50.0 %); refused requests known good "+share+"\n") {
 		g.t.Errorf("weir rules show: %s", text)
 	}
-	if text := g.ok("rules", "show", "attempts"); !strings.Contains(text, "blocks released not known: no block was written; refused requests known good not known: gates refused nothing\n") {
+	if text := g.ok("rules", "show", "attempts"); !strings.Contains(text,
+		"blocks released not known: no block was written; refused requests known good not known: gates refused nothing\n") {
 		g.t.Errorf("weir rules show of the rule in shadow: %s", text)
 	}
 	page := g.get(server, "anna", "/rules/tokens")
-	for _, want := range []string{"<dd>50.0 %</dd><dt>of its blocks were released: 1 of 2</dt>", share[strings.Index(share, "(")+1:strings.Index(share, ")")] + "</dd><dt>of what gates refused was known good</dt>"} {
+	for _, want := range []string{"<dd>50.0 %</dd><dt>of its blocks were released: 1 of 2</dt>",
+		share[strings.Index(share, "(")+1:strings.Index(share, ")")] +
+			"</dd><dt>of what gates refused was known good</dt>"} {
 		if !strings.Contains(page, want) {
 			g.t.Errorf("the rule's page has no %s", want)
 		}
@@ -493,7 +525,8 @@ func (g *gateway) compareWrongly(server string) {
 // comparePseudonyms asks as somebody who is shown no values: none stands anywhere, and the figures are the same.
 func (g *gateway) comparePseudonyms(server, block string) {
 	var sums struct{ Items []history.RefusedSum }
-	if err := json.Unmarshal([]byte(g.get(server, "vera", "/api/v1/history/refused")), &sums); err != nil || len(sums.Items) == 0 {
+	if err := json.Unmarshal([]byte(g.get(server, "vera", "/api/v1/history/refused")), &sums); err != nil ||
+		len(sums.Items) == 0 {
 		g.t.Fatalf("%+v, %v", sums, err)
 	}
 	var total int64
@@ -506,11 +539,13 @@ func (g *gateway) comparePseudonyms(server, block string) {
 		g.t.Errorf("to who is shown pseudonyms: %d refused of %v", total, sources)
 	}
 	paths := []string{
-		"/api/v1/history/refused", "/api/v1/history/top?by=source", "/api/v1/history/sources", "/api/v1/why/" + block, "/api/v1/history/hits/" + block, "/api/v1/rules/tokens",
+		"/api/v1/history/refused", "/api/v1/history/top?by=source", "/api/v1/history/sources", "/api/v1/why/" + block,
+		"/api/v1/history/hits/" + block, "/api/v1/rules/tokens",
 		"/explore?by=source", "/explore?by=hour", "/rules/tokens", "/hits/" + block,
 	}
 	for _, s := range slices.Sorted(maps.Keys(sources)) {
-		paths = append(paths, "/sources?of="+url.QueryEscape(string(s)), "/explore?by=source&source="+url.QueryEscape(string(s)))
+		paths = append(paths, "/sources?of="+url.QueryEscape(string(s)), "/explore?by=source&source="+
+			url.QueryEscape(string(s)))
 	}
 	for _, path := range paths {
 		body := g.get(server, "vera", path)

@@ -133,7 +133,8 @@ func (a *app) groups(root *cobra.Command) {
 		commands []*cobra.Command
 	}{
 		{"stream", []*cobra.Command{devCommand(a), migrateCommand(a), runCommand(a), consoleCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
-		{"look", []*cobra.Command{backtestCommand(a), rulesCommand(a), allowCommand(a), blocksCommand(a), neverBlockCommand(a), countersCommand(a), whyCommand(a), historyCommand(a), deadLettersCommand(a)}},
+		{"look", []*cobra.Command{backtestCommand(a), rulesCommand(a), allowCommand(a), blocksCommand(a),
+			neverBlockCommand(a), countersCommand(a), whyCommand(a), historyCommand(a), deadLettersCommand(a)}},
 		{"other", []*cobra.Command{doctorCommand(a), dashboardsCommand(a), loadgenCommand(a), configCommand(a), versionCommand(a)}},
 	} {
 		for _, c := range g.commands {

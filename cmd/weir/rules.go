@@ -35,7 +35,8 @@ func rulesCommand(a *app) *cobra.Command {
   weir rules apply -f rules/ --dry-run
   weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		slices.Concat(versions.Commands(versionsHost(a)), tryCommands(a),
-			[]*cobra.Command{rulesEvidence(a), rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a), rulesPromote(a), rulesDemote(a), rulesDisable(a)})...)
+			[]*cobra.Command{rulesEvidence(a), rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a),
+				rulesPromote(a), rulesDemote(a), rulesDisable(a)})...)
 }
 
 // tryCommands are those that try documents without a server.

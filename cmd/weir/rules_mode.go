@@ -106,43 +106,37 @@ func showEvidence(w io.Writer, shown *acts.EvidenceShown) error {
 }
 
 func rulesDemote(a *app) *cobra.Command {
-	var act actFlags
-	c := &cobra.Command{
+	return a.setsMode(rules.ModeShadow, &cobra.Command{
 		Use:   "demote RULE",
 		Short: "Stop a rule from blocking; its blocks hold no longer",
 		Long: `Put a rule back into shadow. Its blocks hold no longer, at every gate, within a second; it goes on to record hits. Gates are
 told by this command, whether or not weir run is running; where Redis does not answer, weir run tells them when it does. A pending version
 stays pending.`,
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
-		Args:    cobra.ExactArgs(1),
-		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
-				done, err := d.SetMode(ctx, desk.Local(act.by), acts.ModeRequest{Rule: args[0], Mode: rules.ModeShadow, Reason: act.reason})
-				return sayMode(&a.Output, &done, err)
-			})
-		}),
-	}
-	act.register(c, a.environ)
-	act.reasonRequired(c)
-	return c
+	})
 }
 
 func rulesDisable(a *app) *cobra.Command {
-	var act actFlags
-	c := &cobra.Command{
+	return a.setsMode(rules.ModeOff, &cobra.Command{
 		Use:   "disable RULE",
 		Short: "Let a rule count nothing; its blocks hold no longer",
 		Long: `Switch a rule off: it counts and records nothing, and its blocks hold no longer. What it has found stays. weir rules demote lets it count
 again, in shadow, in windows that begin empty.`,
 		Example: `  weir rules disable guest-token-flood --reason "its path is no more, ticket 4711"`,
-		Args:    cobra.ExactArgs(1),
-		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
-				done, err := d.SetMode(ctx, desk.Local(act.by), acts.ModeRequest{Rule: args[0], Mode: rules.ModeOff, Reason: act.reason})
-				return sayMode(&a.Output, &done, err)
-			})
-		}),
-	}
+	})
+}
+
+// setsMode makes c put the rule that it names into a mode, for a reason.
+func (a *app) setsMode(mode rules.Mode, c *cobra.Command) *cobra.Command {
+	var act actFlags
+	c.Args = cobra.ExactArgs(1)
+	c.RunE = a.does(func(cmd *cobra.Command, args []string) error {
+		return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+			change := acts.ModeRequest{Rule: args[0], Mode: mode, Reason: act.reason}
+			done, err := d.SetMode(ctx, desk.Local(act.by), change)
+			return sayMode(&a.Output, &done, err)
+		})
+	})
 	act.register(c, a.environ)
 	act.reasonRequired(c)
 	return c
@@ -160,7 +154,8 @@ func sayMode(o *terminal.Output, done *acts.ModeDone, err error) error {
 		_, err := fmt.Fprintln(o.Stdout, terminal.Cell(line))
 		news = errors.Join(news, err)
 	}
-	return errors.Join(showMode(o.Stdout, &done.ModeSet), news, showPublication(o.Stdout, &done.Publication, done.Changed, "the mode is stored; weir run publishes it"))
+	return errors.Join(showMode(o.Stdout, &done.ModeSet), news, showPublication(o.Stdout, &done.Publication,
+		done.Changed, "the mode is stored; weir run publishes it"))
 }
 
 func showMode(w io.Writer, set *rulestore.ModeSet) error {

@@ -61,7 +61,8 @@ const (
 	ViaOIDC   = "oidc"   // signed in with the identity provider
 	ViaToken  = "token"  // a static token of the configuration, in a header or in the sign-in's form
 	ViaInvite = "invite" // signed in by the link of an invitation
-	// ViaLocal is whoever is at this machine: of weir dev, of console.local_admin, and of commands with credentials of their own.
+	// ViaLocal is whoever is at this machine: of weir dev, of console.local_admin, and of commands with credentials of
+	// their own.
 	ViaLocal = "local"
 )
 

@@ -1,6 +1,7 @@
 // Package acts is the one place through which people change an installation: promote and demote rules, apply and roll back
-// documents, raise limits, block and release sources, edit allow lists and reset counts. Pages, API and command line call it alike, so the
-// same question gets the same answer and the same entry in the audit trail, whoever asks it and from where.
+// documents, raise limits, block and release sources, edit allow lists and reset counts. Pages, API and command line
+// call it alike, so the same question gets the same answer and the same entry in the audit trail, whoever asks it and
+// from where.
 //
 // Each act says who does it (access.Actor) and why, is checked by access.May against the owner of what it changes, and is
 // carried out by ports: the rule store, Redis, the hits topic. Where one of them goes away in the middle, the answer says what was
@@ -47,7 +48,8 @@ type Acts interface {
 	Release(ctx context.Context, actor access.Actor, r ReleaseRequest) (ReleaseDone, error)
 	// Block blocks a source for a time, whatever rules say.
 	Block(ctx context.Context, actor access.Actor, r BlockRequest) (BlockDone, error)
-	// NeverBlockList is who is never blocked. ChangeNeverBlock adds entries to it, and lifts the blocks that they cover, or removes entries.
+	// NeverBlockList is who is never blocked. ChangeNeverBlock adds entries to it, and lifts the blocks that they
+	// cover, or removes entries.
 	NeverBlockList(ctx context.Context, actor access.Actor) ([]NeverListed, error)
 	ChangeNeverBlock(ctx context.Context, actor access.Actor, r NeverRequest) (NeverDone, error)
 	// ChangeAllow adds entries to an allow list, or removes them.
@@ -144,7 +146,8 @@ func New(o Options) (*Service, error) {
 		given bool
 	}{
 		{"Rules", o.Rules != nil}, {"Gates", o.Gates != nil}, {"Blocks", o.Blocks != nil}, {"Releases", o.Releases != nil},
-		{"Documents", o.Documents != nil}, {"Dossiers", o.Dossiers != nil}, {"Orders", o.Orders != nil}, {"Knows", o.Knows != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
+		{"Documents", o.Documents != nil}, {"Dossiers", o.Dossiers != nil}, {"Orders", o.Orders != nil},
+		{"Knows", o.Knows != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("acts: %s is missing", p.name)

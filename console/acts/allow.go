@@ -28,8 +28,8 @@ type AllowRequest struct {
 	Reason string `json:"reason"`
 }
 
-// End is when something ends; the zero value: never. Whoever names a time never means that: the Unix epoch, which has the number of the zero value, is
-// read as the moment before it.
+// End is when something ends; the zero value: never. Whoever names a time never means that: the Unix epoch, which has
+// the number of the zero value, is read as the moment before it.
 type End traffic.Time
 
 // MarshalText writes e as traffic.Time does.

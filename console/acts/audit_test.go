@@ -173,15 +173,18 @@ func everything(in *installation) []does {
 			return second(s.SetLimit(ctx, who, acts.LimitRequest{Rule: "flood", Reason: reason}))
 		}, "set-limit", "rule flood", raised, "limit 3", raised + " → limit 3"},
 		{"Block", access.Block, func(s *acts.Service, who access.Actor, reason string) error {
-			done, err := s.Block(ctx, who, acts.BlockRequest{Subject: "ip=203.0.113.9%2F32", Everything: true, For: "1h", Reason: reason})
+			done, err := s.Block(ctx, who, acts.BlockRequest{Subject: "ip=203.0.113.9%2F32", Everything: true,
+				For: "1h", Reason: reason})
 			in.ordered = done.Until.Std().UTC().Format(time.RFC3339)
 			return err
 		}, "block", "block by-hand ip=203.0.113.9%2F32", "none", "block until ORDERED", "none → block until ORDERED"},
 		{"ChangeNeverBlock", access.NeverBlock, func(s *acts.Service, who access.Actor, reason string) error {
-			return second(s.ChangeNeverBlock(ctx, who, acts.NeverRequest{Entries: []string{"203.0.113.0/24"}, Reason: reason}))
+			return second(s.ChangeNeverBlock(ctx, who, acts.NeverRequest{Entries: []string{"203.0.113.0/24"},
+				Reason: reason}))
 		}, "never-block", "never-block 203.0.113.0/24", "none", "never blocked", "none → never blocked"},
 		{"ChangeNeverBlock", access.NeverBlock, func(s *acts.Service, who access.Actor, reason string) error {
-			return second(s.ChangeNeverBlock(ctx, who, acts.NeverRequest{Remove: true, Entries: []string{"203.0.113.9/24"}, Reason: reason}))
+			return second(s.ChangeNeverBlock(ctx, who, acts.NeverRequest{Remove: true,
+				Entries: []string{"203.0.113.9/24"}, Reason: reason}))
 		}, "never-block-remove", "never-block 203.0.113.0/24", "never blocked", "none", "never blocked → none"},
 		setMode(access.Demote, rules.ModeShadow, "block, version 4 (document #), generation 3", "shadow, version 4 (document #), generation 4", "block, generation 3 → shadow, generation 4"),
 		setMode(access.Disable, rules.ModeOff, "shadow, version 4 (document #), generation 4", "off, version 4 (document #), generation 5", "shadow, generation 4 → off, generation 5"),

@@ -24,7 +24,8 @@ type Orders interface {
 	Add(ctx context.Context, o orders.Order, length time.Duration) (orders.Order, error)
 	// Find returns the orders whose id begins with prefix, at most limit.
 	Find(ctx context.Context, prefix string, limit int) ([]orders.Order, error)
-	// ChangeNever changes the never-block list, with its entries of the audit trail; *orders.AbsentError, *orders.TooManyError.
+	// ChangeNever changes the never-block list, with its entries of the audit trail; *orders.AbsentError,
+	// *orders.TooManyError.
 	ChangeNever(ctx context.Context, c orders.NeverChange) error
 	// NeverList are the entries of the never-block list that hold, by prefix.
 	NeverList(ctx context.Context) ([]orders.Never, error)
@@ -72,9 +73,11 @@ type BlockDone struct {
 	Back    string          `json:"holds_back"` // in words
 	For     string          `json:"for"`
 	Until   traffic.Time    `json:"until,omitzero"`
-	Done    bool            `json:"done"`    // a block of the source stands until then, or for longer, at every gate within a second
-	Outcome string          `json:"outcome"` // written, unchanged: another order's block lasts as long; empty: ENFORCE has not acted
-	DryRun  bool            `json:"dry_run,omitempty"`
+	// Done says that a block of the source stands until then, or for longer, at every gate within a second
+	Done bool `json:"done"`
+	// Outcome is written, unchanged: another order's block lasts as long; empty: ENFORCE has not acted
+	Outcome string `json:"outcome"`
+	DryRun  bool   `json:"dry_run,omitempty"`
 	// Behind is who is behind the source; null where history could not be asked, and Unknown says why.
 	Behind  *explore.Behind `json:"behind"`
 	Unknown string          `json:"behind_unknown,omitempty"`
@@ -82,7 +85,8 @@ type BlockDone struct {
 	Publication
 }
 
-// NeverBlockedError says that a list of addresses that are never blocked keeps a source from being blocked. Nothing was ordered.
+// NeverBlockedError says that a list of addresses that are never blocked keeps a source from being blocked. Nothing was
+// ordered.
 type NeverBlockedError struct {
 	Subject traffic.Subject
 	Entry   netip.Prefix // of the list
@@ -98,8 +102,9 @@ type RefusedBlockError struct{ ID, Outcome string }
 
 func (e *RefusedBlockError) Error() string {
 	words := map[string]string{
-		blocklist.ReasonNeverBlock: "the source is never blocked (never_block)", blocklist.ReasonExpired: "its time was over before ENFORCE came to it",
-		blocklist.ReasonReleased: "the source was released in the same moment",
+		blocklist.ReasonNeverBlock: "the source is never blocked (never_block)",
+		blocklist.ReasonExpired:    "its time was over before ENFORCE came to it",
+		blocklist.ReasonReleased:   "the source was released in the same moment",
 	}[e.Outcome]
 	if words == "" {
 		words = e.Outcome
@@ -116,8 +121,8 @@ type ordering struct {
 	report BlockDone
 }
 
-// Block blocks a source now, for a time. The order is stored with its entry of the audit trail, and ENFORCE carries it out.
-// *UnfinishedError: it is stored, and ENFORCE has not acted; *RefusedBlockError: nor will it.
+// Block blocks a source now, for a time. The order is stored with its entry of the audit trail, and ENFORCE carries it
+// out. *UnfinishedError: it is stored, and ENFORCE has not acted; *RefusedBlockError: nor will it.
 func (s *Service) Block(ctx context.Context, actor access.Actor, r BlockRequest) (BlockDone, error) {
 	if err := CheckReason(r.Reason); err != nil && !r.DryRun {
 		return BlockDone{}, err
@@ -150,7 +155,8 @@ func (s *Service) newOrdering(r BlockRequest) (*ordering, error) {
 	}
 	var err error
 	if o.length, err = duration.ParseWhole(r.For); err != nil || o.length < rules.MinTTL || o.length > MaxBlock {
-		return nil, &Invalid{Field: "for", Got: r.For, Allowed: duration.Format(rules.MinTTL) + " to " + duration.Format(MaxBlock) + ", such as 1h or 2d"}
+		return nil, &Invalid{Field: "for", Got: r.For, Allowed: duration.Format(rules.MinTTL) + " to " +
+			duration.Format(MaxBlock) + ", such as 1h or 2d"}
 	}
 	match, err := r.reach()
 	if err != nil {
@@ -159,7 +165,8 @@ func (s *Service) newOrdering(r BlockRequest) (*ordering, error) {
 	if o.mode, err = rules.ByHandOf(match); err != nil {
 		return nil, err
 	}
-	o.report = BlockDone{Rule: o.mode.Rule, Subject: r.Subject.Stored(), Back: match.String(), For: duration.Format(o.length), DryRun: r.DryRun}
+	o.report = BlockDone{Rule: o.mode.Rule, Subject: r.Subject.Stored(), Back: match.String(),
+		For: duration.Format(o.length), DryRun: r.DryRun}
 	return o, nil
 }
 
@@ -172,14 +179,16 @@ func (r *BlockRequest) reach() (rules.Match, error) {
 	case r.Everything:
 		return rules.Match{}, nil
 	case strings.TrimSpace(r.Match) == "":
-		return rules.Match{}, &Invalid{Field: "match", Got: r.Match, Allowed: both + ": {method: POST, path: /v1/login} as in rules"}
+		return rules.Match{}, &Invalid{Field: "match", Got: r.Match, Allowed: both +
+			": {method: POST, path: /v1/login} as in rules"}
 	}
 	m, err := rules.ParseReach(r.Match)
 	if err != nil {
 		return m, &Invalid{Field: "match", Got: r.Match, Allowed: "a match of requests, as in rules: " + err.Error()}
 	}
 	if state, err := rules.ByHandOf(m); err == nil && state.Rule == rules.ByHand {
-		return m, &Invalid{Field: "match", Got: r.Match, Allowed: "a match that names something; everything, where all requests are to be held"}
+		return m, &Invalid{Field: "match", Got: r.Match,
+			Allowed: "a match that names something; everything, where all requests are to be held"}
 	}
 	return m, nil
 }
@@ -200,7 +209,9 @@ func checkBlocked(s traffic.Subject) error {
 		least = LeastBlocked4
 	}
 	if parsed.Prefix.IsValid() && parsed.Prefix.Bits() < least {
-		return &Invalid{Field: "subject", Got: string(s), Allowed: fmt.Sprintf("an address, or a prefix of /%d or longer, of IPv6 /%d or longer", LeastBlocked4, LeastBlocked6)}
+		return &Invalid{Field: "subject", Got: string(s),
+			Allowed: fmt.Sprintf("an address, or a prefix of /%d or longer, of IPv6 /%d or longer", LeastBlocked4,
+				LeastBlocked6)}
 	}
 	return nil
 }
@@ -220,7 +231,8 @@ func (s *Service) neverBlocked(ctx context.Context, subject traffic.Subject) err
 // run stores the order, tells gates which requests its rule holds, and waits for ENFORCE.
 func (o *ordering) run(ctx context.Context, actor access.Actor) error {
 	order, err := o.o.Orders.Add(ctx, orders.Order{
-		Rule: o.mode.Rule, Subject: o.report.Subject, Match: o.mode.Match, By: actor.Name, Via: actor.Via, Reason: o.Reason,
+		Rule: o.mode.Rule, Subject: o.report.Subject, Match: o.mode.Match, By: actor.Name, Via: actor.Via,
+		Reason: o.Reason,
 	}, o.length)
 	if err != nil {
 		return err
@@ -234,7 +246,8 @@ func (o *ordering) run(ctx context.Context, actor access.Actor) error {
 	return o.await(ctx)
 }
 
-// publishMode makes the rule of an order known to gates: they hold no block of a rule that they do not know. weir run does, too.
+// publishMode makes the rule of an order known to gates: they hold no block of a rule that they do not know. weir run
+// does, too.
 func (s *Service) publishMode(ctx context.Context, mode *rules.ModeState) Publication {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
@@ -263,7 +276,8 @@ func (o *ordering) await(ctx context.Context) error {
 			}
 		}
 		if retry.Sleep(bounded, orderPoll) != nil {
-			unfinished := &UnfinishedError{Done: "the order is stored, and ENFORCE will carry it out", Undone: "whether it has is not known", Cause: errors.Join(err, bounded.Err())}
+			unfinished := &UnfinishedError{Done: "the order is stored, and ENFORCE will carry it out",
+				Undone: "whether it has is not known", Cause: errors.Join(err, bounded.Err())}
 			switch {
 			case o.report.Outcome != "":
 				unfinished.Undone = "it cannot yet, and tries on: " + o.report.Outcome
@@ -286,7 +300,8 @@ func (o *ordering) ended() error {
 	return &RefusedBlockError{ID: o.report.ID, Outcome: o.report.Outcome}
 }
 
-// The outcomes with which a block stands: enforce.OrderWritten and OrderUnchanged, of a package that who acts need not build.
+// The outcomes with which a block stands: enforce.OrderWritten and OrderUnchanged, of a package that who acts need not
+// build.
 const (
 	orderWritten   = "written"
 	orderUnchanged = "unchanged"
@@ -304,13 +319,14 @@ func (d *BlockDone) lookBehind(ctx context.Context, s *Service) {
 	d.Behind = &b
 }
 
-// Behind tells who is behind a source that is to be blocked, or released: what it was over in the last seven days, with whom it was seen, and
-// whether it is known to be good.
+// Behind tells who is behind a source that is to be blocked, or released: what it was over in the last seven days, with
+// whom it was seen, and whether it is known to be good.
 func Behind(ctx context.Context, k Knows, subject traffic.Subject, now traffic.Time) (explore.Behind, error) {
 	source := string(subject)
 	if values, err := subject.Values(); err == nil && len(values) == 1 && !values[0].Digest {
 		source = values[0].Field + "=" + values[0].Value // within other sources, too
-		if p, err := netip.ParsePrefix(values[0].Value); err == nil && p.IsSingleIP() && values[0].Field == traffic.FieldIP.String() {
+		if p, err := netip.ParsePrefix(values[0].Value); err == nil && p.IsSingleIP() &&
+			values[0].Field == traffic.FieldIP.String() {
 			source = values[0].Field + "=" + p.Addr().String()
 		}
 	}

@@ -60,9 +60,11 @@ type TurnedError struct {
 func (e *TurnedError) Error() string {
 	var turned []string
 	for i := range e.Then {
-		turned = append(turned, fmt.Sprintf("%s, allowed %s: then %s, now %s", e.Now[i].Gate, e.Now[i].Allowed, answer(&e.Then[i]), answer(&e.Now[i])))
+		turned = append(turned, fmt.Sprintf("%s, allowed %s: then %s, now %s", e.Now[i].Gate, e.Now[i].Allowed,
+			answer(&e.Then[i]), answer(&e.Now[i])))
 	}
-	return fmt.Sprintf("rule %s was not promoted: since %s a gate answers otherwise: %s; look again", e.Rule, e.Since.UTC().Format("15:04 UTC"), strings.Join(turned, "; "))
+	return fmt.Sprintf("rule %s was not promoted: since %s a gate answers otherwise: %s; look again", e.Rule,
+		e.Since.UTC().Format("15:04 UTC"), strings.Join(turned, "; "))
 }
 
 // answer is what a gate said, with the figure where there is one.

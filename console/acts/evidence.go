@@ -37,7 +37,8 @@ func (g Grown) Words() string {
 	if g.Events <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s had %s since %s", plural.Of(g.Sources, "source"), plural.Of(g.Events, "more event"), g.Since.UTC().Format("15:04 UTC"))
+	return fmt.Sprintf("%s had %s since %s", plural.Of(g.Sources, "source"), plural.Of(g.Events, "more event"),
+		g.Since.UTC().Format("15:04 UTC"))
 }
 
 // EvidenceRequest asks what a promotion would be judged by.
@@ -63,7 +64,8 @@ type EvidenceShown struct {
 	dossier *rulestore.Dossier
 }
 
-// Document is the whole dossier as JSON, with the values that it names; nil where there is no evidence, or where a server has answered without it.
+// Document is the whole dossier as JSON, with the values that it names; nil where there is no evidence, or where a
+// server has answered without it.
 func (e *EvidenceShown) Document() []byte {
 	if e.dossier == nil {
 		return nil
@@ -78,9 +80,11 @@ type SinceLooked struct {
 }
 
 const (
-	// evidenceSettles is how far behind now a dossier ends, and a minute more: by then the stages have told of what happened before.
+	// evidenceSettles is how far behind now a dossier ends, and a minute more: by then the stages have told of what
+	// happened before.
 	evidenceSettles = 3 * time.Minute
-	// evidenceHolds is how old the end of a dossier may be by which somebody promotes: he has a quarter of an hour to look at it.
+	// evidenceHolds is how old the end of a dossier may be by which somebody promotes: he has a quarter of an hour to
+	// look at it.
 	evidenceHolds = 15*time.Minute + evidenceSettles + time.Minute
 )
 
@@ -98,7 +102,8 @@ func (s *Service) Evidence(ctx context.Context, actor access.Actor, q EvidenceRe
 		v = p
 	}
 	if q.Version != 0 && q.Version != v.Version.Number && !q.any {
-		return EvidenceShown{}, &Invalid{Field: "version", Got: strconv.Itoa(q.Version), Allowed: fmt.Sprintf("%d, which acts, or the one that is pending", r.Newest.Version.Number)}
+		return EvidenceShown{}, &Invalid{Field: "version", Got: strconv.Itoa(q.Version),
+			Allowed: fmt.Sprintf("%d, which acts, or the one that is pending", r.Newest.Version.Number)}
 	}
 	if q.Until.IsZero() {
 		q.Until = s.o.Clock().Std().Add(-evidenceSettles).Truncate(time.Minute)
@@ -115,18 +120,24 @@ func (s *Service) Evidence(ctx context.Context, actor access.Actor, q EvidenceRe
 	return shown, nil
 }
 
-// decided is the evidence that a promotion is made by, as it was looked at, and what is to be said of what has come since.
-func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteRequest) (looked EvidenceShown, since SinceLooked, err error) {
+// decided is the evidence that a promotion is made by, as it was looked at, and what is to be said of what has come
+// since.
+func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteRequest) (looked EvidenceShown,
+	since SinceLooked, err error) {
 	if strings.Trim(r.Dossier, "0123456789abcdef") != "" || len(r.Dossier) > sha256.Size*2 {
-		return looked, since, &Invalid{Field: "dossier", Got: r.Dossier[:min(len(r.Dossier), 100)], Allowed: "the hash of a dossier, in hex digits"}
+		return looked, since, &Invalid{Field: "dossier", Got: r.Dossier[:min(len(r.Dossier), 100)],
+			Allowed: "the hash of a dossier, in hex digits"}
 	}
-	asked := EvidenceRequest{Rule: r.Rule, Version: r.Version, Pending: r.Pending, Until: r.Until, any: true} // that another version is the newest is told beside all else
-	if r.Until.IsZero() {                                                                                     // what is so now decides
+	// That another version is the newest is told beside all else.
+	asked := EvidenceRequest{Rule: r.Rule, Version: r.Version, Pending: r.Pending, Until: r.Until, any: true}
+	// What is so now decides.
+	if r.Until.IsZero() {
 		looked, err = s.Evidence(ctx, actor, asked)
 		return looked, since, err
 	}
 	if now := s.o.Clock().Std(); now.Sub(r.Until) > evidenceHolds || r.Until.After(now) {
-		return looked, since, &Invalid{Field: "until", Got: r.Until.UTC().Format(time.RFC3339), Allowed: fmt.Sprintf("a time of the last %s: look again", duration.Format(evidenceHolds))}
+		return looked, since, &Invalid{Field: "until", Got: r.Until.UTC().Format(time.RFC3339),
+			Allowed: fmt.Sprintf("a time of the last %s: look again", duration.Format(evidenceHolds))}
 	}
 	if looked, err = s.Evidence(ctx, actor, asked); err != nil {
 		return looked, since, err
@@ -139,7 +150,8 @@ func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteReq
 	if turned := looked.turned(&now); turned != nil {
 		return looked, since, turned
 	}
-	if looked.knowsLess(&now) { // whoever promotes would else choose a time of which nothing is known, and so predict nothing
+	// Whoever promotes would else choose a time of which nothing is known, and so predict nothing.
+	if looked.knowsLess(&now) {
 		since.News = append(since.News, fmt.Sprintf("of the time until %s less was known than by now: the evidence until %s decides", r.Until.UTC().Format("15:04 UTC"), now.Until.Format("15:04 UTC")))
 		return now, since, nil
 	}
@@ -164,12 +176,14 @@ func (e *EvidenceShown) knowsLess(now *EvidenceShown) bool {
 	return false
 }
 
-// turned are the gates that passed when somebody looked and do not now, and those of which it is known only now that they do not; nil: none.
+// turned are the gates that passed when somebody looked and do not now, and those of which it is known only now that
+// they do not; nil: none.
 func (e *EvidenceShown) turned(now *EvidenceShown) error {
 	out := &TurnedError{Rule: e.Rule, Since: e.Until}
 	for i := range e.Gates {
 		was, is := e.Gates[i].Outcome, now.Gates[i].Outcome
-		if was == promotion.Passed && is != promotion.Passed || was == promotion.NotMeasurable && is == promotion.Failed {
+		if was == promotion.Passed && is != promotion.Passed || was == promotion.NotMeasurable &&
+			is == promotion.Failed {
 			out.Then, out.Now = append(out.Then, e.Gates[i]), append(out.Now, now.Gates[i])
 		}
 	}

@@ -23,7 +23,8 @@ import (
 // unknown is how many are known to be good where nothing is known.
 const unknown = -1
 
-// attacked is an installation under an attack that goes on: of a hundred sources, so many are known to be good by a time.
+// attacked is an installation under an attack that goes on: of a hundred sources, so many are known to be good by a
+// time.
 type attacked struct {
 	*installation
 	good  func(until time.Time) int64
@@ -31,7 +32,8 @@ type attacked struct {
 	grown acts.Grown
 }
 
-func (a *attacked) ForPromotion(_ context.Context, rule string, version int, until time.Time, by string) (*rulestore.Dossier, []string, error) {
+func (a *attacked) ForPromotion(_ context.Context, rule string, version int, until time.Time,
+	by string) (*rulestore.Dossier, []string, error) {
 	good := a.good(until)
 	known := &promotion.Part{Some: good, All: 100}
 	if good == unknown {
@@ -39,9 +41,11 @@ func (a *attacked) ForPromotion(_ context.Context, rule string, version int, unt
 	}
 	document, err := json.Marshal(map[string]any{"rule": rule, "until": until, "good": good, "told": a.told})
 	return &rulestore.Dossier{
-		Rule: rule, Version: version, Since: until.Add(-25 * time.Hour), Until: until, Made: time.Now(), By: by, Document: document,
+		Rule: rule, Version: version, Since: until.Add(-25 * time.Hour), Until: until, Made: time.Now(), By: by,
+		Document: document,
 		Evidence: promotion.Evidence{
-			Observed: promotion.Span(25 * time.Hour), Coverage: &promotion.Part{Some: 100, All: 100}, Good: known, Traffic: &promotion.Part{Some: 1, All: 1000},
+			Observed: promotion.Span(25 * time.Hour), Coverage: &promotion.Part{Some: 100, All: 100}, Good: known,
+			Traffic: &promotion.Part{Some: 1, All: 1000},
 		},
 	}, nil, err
 }
@@ -53,12 +57,14 @@ func (a *attacked) Grown(_ context.Context, _ string, _ int, since, until time.T
 	return a.grown, nil
 }
 
-// What somebody has looked at decides, however the attack goes on. It is refused only where a gate that passed does not any more.
+// What somebody has looked at decides, however the attack goes on. It is refused only where a gate that passed does not
+// any more.
 func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 	t.Parallel()
 	a := &attacked{installation: newInstallation(t)}
 	s, err := acts.New(acts.Options{
-		Rules: a.Rules, Gates: a, Blocks: a, Releases: a, Documents: a, Dossiers: a, Clock: now, Logger: slog.New(slog.DiscardHandler),
+		Rules: a.Rules, Gates: a, Blocks: a, Releases: a, Documents: a, Dossiers: a, Clock: now,
+		Logger: slog.New(slog.DiscardHandler),
 		Orders: a.Orders, Knows: explore.New(a.Store),
 	})
 	if err != nil {
@@ -87,38 +93,49 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 		refused  any // the kind of the error
 		says     string
 	}{
-		{what: "an attack that goes on", good: turns(0, 0), grown: acts.Grown{Sources: 3, Events: 5}, until: looked, news: []string{"3 sources had 5 more events since " + at}},
+		{what: "an attack that goes on", good: turns(0, 0), grown: acts.Grown{Sources: 3, Events: 5}, until: looked,
+			news: []string{"3 sources had 5 more events since " + at}},
 		{what: "nothing has come", good: turns(0, 0), until: looked},
 		{what: "a gate turns", good: turns(0, 2), until: looked, refused: new(*acts.TurnedError),
 			says: "since " + at + " a gate answers otherwise: max_known_good, allowed at most 0%: then 0% (passed), now 2% (failed); look again"},
-		{what: "a gate turns, overridden", good: turns(0, 2), until: looked, override: "they are ours", refused: new(*acts.TurnedError), says: "now 2% (failed)"},
+		{what: "a gate turns, overridden", good: turns(0, 2), until: looked, override: "they are ours",
+			refused: new(*acts.TurnedError), says: "now 2% (failed)"},
 		{what: "overridden, and worse by now", good: turns(2, 4), until: looked, override: "they are ours"},
 		{what: "better by now", good: turns(2, 0), until: looked, refused: new(*rulestore.GatesError), says: "got 2%"},
-		{what: "more is told of it", good: turns(0, 0), grown: acts.Grown{Sources: 1, Events: 1}, later: true, until: looked,
-			news: []string{"of the time until " + at + " more has been told since", "1 source had 1 more event since " + at}},
+		{what: "more is told of it", good: turns(0, 0), grown: acts.Grown{Sources: 1, Events: 1}, later: true,
+			until: looked,
+			news: []string{"of the time until " + at + " more has been told since",
+				"1 source had 1 more event since " + at}},
 		{what: "nothing was known then", good: func(until time.Time) int64 {
 			if until.After(looked) {
 				return 2
 			}
 			return unknown
-		}, until: looked, override: "they are ours", refused: new(*acts.TurnedError), says: "max_known_good, allowed at most 0%: then not measurable, now 2% (failed)"},
+		}, until: looked, override: "they are ours", refused: new(*acts.TurnedError),
+			says: "max_known_good, allowed at most 0%: then not measurable, now 2% (failed)"},
 		{what: "nothing was known then, and it passes now", good: func(until time.Time) int64 {
 			if until.After(looked) {
 				return 0
 			}
 			return unknown
-		}, until: looked, news: []string{"of the time until " + at + " less was known than by now: the evidence until"}, other: true},
-		{what: "a time that is too long over", good: turns(0, 0), until: looked.Add(-20 * time.Minute), refused: new(*acts.Invalid), says: "a time of the last 19m: look again"},
-		{what: "a time that is to come", good: turns(0, 0), until: looked.Add(time.Hour), refused: new(*acts.Invalid), says: "a time of the last 19m"},
+		}, until: looked, news: []string{"of the time until " + at +
+			" less was known than by now: the evidence until"}, other: true},
+		{what: "a time that is too long over", good: turns(0, 0), until: looked.Add(-20 * time.Minute),
+			refused: new(*acts.Invalid), says: "a time of the last 19m: look again"},
+		{what: "a time that is to come", good: turns(0, 0), until: looked.Add(time.Hour), refused: new(*acts.Invalid),
+			says: "a time of the last 19m"},
 		{what: "nobody has looked", good: turns(0, 0), grown: acts.Grown{Sources: 3, Events: 5}},
-		{what: "nobody has looked, and a gate fails", good: turns(0, 2), refused: new(*rulestore.GatesError), says: "got 2%"},
+		{what: "nobody has looked, and a gate fails", good: turns(0, 2), refused: new(*rulestore.GatesError),
+			says: "got 2%"},
 	} {
 		rule := fmt.Sprint("rule-", i)
 		a.good, a.grown, a.told = tt.good, tt.grown, 0
-		if _, err := s.Apply(t.Context(), who, acts.ApplyRequest{Files: []acts.File{{Name: rule, Text: "5"}}, Reason: "new"}); err != nil {
+		if _, err := s.Apply(t.Context(), who, acts.ApplyRequest{Files: []acts.File{{Name: rule, Text: "5"}},
+			Reason: "new"}); err != nil {
 			t.Fatal(err)
 		}
-		request := acts.PromoteRequest{Rule: rule, To: rules.ModeBlock, Override: tt.override, Until: tt.until, Reason: "seen enough"}
+		request := acts.PromoteRequest{Rule: rule, To: rules.ModeBlock, Override: tt.override, Until: tt.until,
+			Reason: "seen enough"}
 		if !tt.until.IsZero() {
 			shown, err := s.Evidence(t.Context(), who, acts.EvidenceRequest{Rule: rule, Until: tt.until})
 			if err != nil || shown.Hash == "" {
@@ -132,12 +149,14 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 		done, err := s.Promote(t.Context(), who, request)
 		if tt.refused != nil {
 			stands, findErr := a.Rules.Find(t.Context(), rule)
-			if err == nil || !errors.As(err, tt.refused) || !strings.Contains(err.Error(), tt.says) || findErr != nil || stands.Mode != rules.ModeShadow {
+			if err == nil || !errors.As(err, tt.refused) || !strings.Contains(err.Error(), tt.says) ||
+				findErr != nil || stands.Mode != rules.ModeShadow {
 				t.Errorf("%s: %v, want %q; it is in %s, %v", tt.what, err, tt.says, stands.Mode, findErr)
 			}
 			continue
 		}
-		if err != nil || done.Mode != rules.ModeBlock || !slices.EqualFunc(done.SinceLooked.News, tt.news, strings.HasPrefix) {
+		if err != nil || done.Mode != rules.ModeBlock || !slices.EqualFunc(done.SinceLooked.News, tt.news,
+			strings.HasPrefix) {
 			t.Errorf("%s: %v, in %s, news %q, want %q", tt.what, err, done.Mode, done.SinceLooked.News, tt.news)
 			continue
 		}

@@ -77,8 +77,8 @@ type PromoteRequest struct {
 	To rules.Mode `json:"to,omitempty"`
 	// Override is why to promote although gates do not pass, or the log format carries no verdict; empty: not to.
 	Override string `json:"override,omitempty"`
-	// Until and Dossier are those of the evidence that was looked at, see Evidence: that decides. What has come since is said, and refuses only
-	// where a gate that passed does not any more. Empty: what is so now decides.
+	// Until and Dossier are those of the evidence that was looked at, see Evidence: that decides. What has come since
+	// is said, and refuses only where a gate that passed does not any more. Empty: what is so now decides.
 	Until   time.Time `json:"until,omitzero"`
 	Dossier string    `json:"dossier,omitempty"`
 	Reason  string    `json:"reason"`
@@ -114,7 +114,8 @@ func (s *Service) Promote(ctx context.Context, actor access.Actor, r PromoteRequ
 		return ModeDone{}, err
 	}
 	done, err := s.setMode(ctx, actor, access.Promote, r.Seen, rulestore.ModeChange{
-		Rule: r.Rule, Mode: r.To, Reason: r.Reason, Override: r.Override, Version: r.Version, Pending: r.Pending, Dossier: looked.dossier, News: since.News,
+		Rule: r.Rule, Mode: r.To, Reason: r.Reason, Override: r.Override, Version: r.Version, Pending: r.Pending,
+		Dossier: looked.dossier, News: since.News,
 	})
 	done.SinceLooked = since
 	return done, err
@@ -168,7 +169,8 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 		return ModeDone{}, s.misnamed(ctx, change.Rule, err)
 	}
 	s.log(actor, act, "rule "+change.Rule)
-	return ModeDone{ModeSet: set, Publication: s.publish(ctx)}, nil // told also when nothing changed: whoever asks again may do so because gates were not told
+	// Gates are told also when nothing changed: whoever asks again may do so because they were not.
+	return ModeDone{ModeSet: set, Publication: s.publish(ctx)}, nil
 }
 
 // LimitRequest asks for a higher limit for requests before Until, in place of a raise that there was; Limit 0 ends that one.

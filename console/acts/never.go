@@ -28,7 +28,8 @@ type NeverRequest struct {
 type NeverDone struct {
 	Entries []string `json:"entries"` // as the list has them
 	Removed bool     `json:"removed,omitempty"`
-	// Released are the blocks that the entries lift; ReleasedCut: there are more, which hold nobody either. Unknown says why they are not known.
+	// Released are the blocks that the entries lift; ReleasedCut: there are more, which hold nobody either. Unknown
+	// says why they are not known.
 	Released    []AllowBlock `json:"released"`
 	ReleasedCut bool         `json:"released_cut,omitempty"`
 	Unknown     string       `json:"blocks_unknown,omitempty"`
@@ -58,7 +59,8 @@ const (
 	maxLifted   = 1000 // blocks that one change releases
 )
 
-// NeverBlockList is the never-block list, by prefix: what the configuration of this process says, and what people have entered.
+// NeverBlockList is the never-block list, by prefix: what the configuration of this process says, and what people have
+// entered.
 func (s *Service) NeverBlockList(ctx context.Context, actor access.Actor) ([]NeverListed, error) {
 	if err := access.May(actor, access.View, ""); err != nil {
 		return nil, err
@@ -72,7 +74,8 @@ func (s *Service) NeverBlockList(ctx context.Context, actor access.Actor) ([]Nev
 		all = append(all, NeverListed{Prefix: p, From: NeverConfigured})
 	}
 	for _, n := range entered {
-		all = append(all, NeverListed{Prefix: n.Prefix, From: NeverEntered, Until: n.Until, By: n.By, Reason: n.Reason, Added: n.Added})
+		all = append(all, NeverListed{Prefix: n.Prefix, From: NeverEntered, Until: n.Until, By: n.By, Reason: n.Reason,
+			Added: n.Added})
 	}
 	slices.SortStableFunc(all, func(a, b NeverListed) int {
 		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
@@ -80,8 +83,8 @@ func (s *Service) NeverBlockList(ctx context.Context, actor access.Actor) ([]Nev
 	return all, nil
 }
 
-// ChangeNeverBlock adds entries to the never-block list, and lifts the blocks that they cover; or removes entries. *UnfinishedError: the entries are
-// stored, and not all of those blocks are lifted.
+// ChangeNeverBlock adds entries to the never-block list, and lifts the blocks that they cover; or removes entries.
+// *UnfinishedError: the entries are stored, and not all of those blocks are lifted.
 func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r NeverRequest) (NeverDone, error) {
 	if err := CheckReason(r.Reason); err != nil {
 		return NeverDone{}, err
@@ -93,7 +96,8 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 	if err != nil {
 		return NeverDone{}, err
 	}
-	change := orders.NeverChange{Prefixes: prefixes, Remove: r.Remove, Until: traffic.Time(r.Until), By: actor.Name, Via: actor.Via, Reason: r.Reason}
+	change := orders.NeverChange{Prefixes: prefixes, Remove: r.Remove, Until: traffic.Time(r.Until), By: actor.Name,
+		Via: actor.Via, Reason: r.Reason}
 	if err := s.o.Orders.ChangeNever(ctx, change); err != nil {
 		return NeverDone{}, err
 	}
@@ -106,7 +110,9 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 		if err := s.lift(ctx, actor, &r, prefixes, &done); err != nil {
 			done.Unknown = err.Error()
 			return done, &UnfinishedError{
-				Done: "the entry is stored, and gates that know of it pass its addresses", Undone: "the blocks that hold them are not all released: enter it again to release them", Cause: err,
+				Done:   "the entry is stored, and gates that know of it pass its addresses",
+				Undone: "the blocks that hold them are not all released: enter it again to release them",
+				Cause:  err,
 			}
 		}
 	}
@@ -116,7 +122,8 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 // prefixes are the entries of a request.
 func (r *NeverRequest) prefixes(now traffic.Time) ([]netip.Prefix, error) {
 	if len(r.Entries) == 0 || len(r.Entries) > maxNever {
-		return nil, &Invalid{Field: "entries", Got: fmt.Sprint(len(r.Entries)), Allowed: fmt.Sprintf("1 to %d addresses or prefixes", maxNever)}
+		return nil, &Invalid{Field: "entries", Got: fmt.Sprint(len(r.Entries)),
+			Allowed: fmt.Sprintf("1 to %d addresses or prefixes", maxNever)}
 	}
 	if err := r.Until.over(now); err != nil && !r.Remove {
 		return nil, err
@@ -127,7 +134,8 @@ func (r *NeverRequest) prefixes(now traffic.Time) ([]netip.Prefix, error) {
 		if err != nil {
 			address, aerr := netip.ParseAddr(text)
 			if aerr != nil || address.Zone() != "" {
-				return nil, &Invalid{Field: fmt.Sprintf("entries[%d]", i), Got: text, Allowed: "an address or a prefix, like 192.0.2.1 or 2001:db8::/48"}
+				return nil, &Invalid{Field: fmt.Sprintf("entries[%d]", i), Got: text,
+					Allowed: "an address or a prefix, like 192.0.2.1 or 2001:db8::/48"}
 			}
 			p = netip.PrefixFrom(address, address.BitLen())
 		}
@@ -139,7 +147,8 @@ func (r *NeverRequest) prefixes(now traffic.Time) ([]netip.Prefix, error) {
 			least = LeastNever4
 		}
 		if p.Bits() < least {
-			return nil, &Invalid{Field: fmt.Sprintf("entries[%d]", i), Got: text, Allowed: fmt.Sprintf("a prefix of /%d or longer, of IPv6 /%d or longer", LeastNever4, LeastNever6)}
+			return nil, &Invalid{Field: fmt.Sprintf("entries[%d]", i), Got: text,
+				Allowed: fmt.Sprintf("a prefix of /%d or longer, of IPv6 /%d or longer", LeastNever4, LeastNever6)}
 		}
 		out[i] = p.Masked()
 	}
@@ -147,7 +156,8 @@ func (r *NeverRequest) prefixes(now traffic.Time) ([]netip.Prefix, error) {
 }
 
 // lift releases the blocks that hold an address of the entries. Gates that know of entries hold nobody by them by now.
-func (s *Service) lift(ctx context.Context, actor access.Actor, r *NeverRequest, prefixes []netip.Prefix, done *NeverDone) error {
+func (s *Service) lift(ctx context.Context, actor access.Actor, r *NeverRequest, prefixes []netip.Prefix,
+	done *NeverDone) error {
 	if err := s.o.Blocks.Ready(ctx); err != nil {
 		return err
 	}
@@ -165,7 +175,8 @@ func (s *Service) lift(ctx context.Context, actor access.Actor, r *NeverRequest,
 			done.ReleasedCut = true
 			return nil
 		}
-		h, err := blocklist.NewRelease(b.Subject, b.Rule, actor.Name, "never-block "+strings.Join(done.Entries[:min(3, len(done.Entries))], ", ")+": "+r.Reason, s.o.Clock())
+		h, err := blocklist.NewRelease(b.Subject, b.Rule, actor.Name, "never-block "+
+			strings.Join(done.Entries[:min(3, len(done.Entries))], ", ")+": "+r.Reason, s.o.Clock())
 		if err != nil {
 			return err
 		}
@@ -187,7 +198,8 @@ func (s *Service) entered(ctx context.Context, subject traffic.Subject) error {
 	for i := range all {
 		list := blocklist.NewNeverBlock([]netip.Prefix{all[i].Prefix})
 		if entry, special, held := list.Entry(subject); held && !special {
-			return &NeverBlockedError{Subject: subject, Entry: entry, List: "the never-block list, since " + strings.TrimSpace(all[i].Reason) + " (" + all[i].By + ")"}
+			return &NeverBlockedError{Subject: subject, Entry: entry, List: "the never-block list, since " +
+				strings.TrimSpace(all[i].Reason) + " (" + all[i].By + ")"}
 		}
 	}
 	return nil

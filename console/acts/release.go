@@ -108,7 +108,8 @@ func (s *Service) Release(ctx context.Context, actor access.Actor, r ReleaseRequ
 }
 
 // blockKeys are the keys of the blocks of a rule that actor may release. Blocks by hand may have any.
-func (s *Service) blockKeys(ctx context.Context, actor access.Actor, id string, source traffic.Subject) ([][]traffic.KeyField, error) {
+func (s *Service) blockKeys(ctx context.Context, actor access.Actor, id string,
+	source traffic.Subject) ([][]traffic.KeyField, error) {
 	if rules.IsByHand(id) {
 		return [][]traffic.KeyField{keyOf(source)}, access.May(actor, access.Release, "")
 	}

@@ -208,7 +208,8 @@ func changeNeverBlock(c *call) (any, error) {
 		done.Released[i].Subject = c.o.Masker.Subject(c.actor, done.Released[i].Subject)
 	}
 	if done.Unknown != "" {
-		c.o.Logger.Warn("blocks of addresses that are never blocked could not be lifted", "operation", c.name, "error", done.Unknown)
+		c.o.Logger.Warn("blocks of addresses that are never blocked could not be lifted", "operation", c.name, "error",
+			done.Unknown)
 		done.Unknown = "Redis or Kafka did not answer the server"
 	}
 	return done, err
@@ -221,7 +222,8 @@ func listNeverBlock(c *call) (any, error) {
 		return nil, err
 	}
 	if c.o.Masker.MasksAny(c.actor) { // a list of addresses without the addresses is none
-		return nil, &httpError{status: http.StatusForbidden, title: "the list shows addresses as they are", detail: fmt.Sprintf("%s is shown pseudonyms", c.actor)}
+		return nil, &httpError{status: http.StatusForbidden, title: "the list shows addresses as they are",
+			detail: fmt.Sprintf("%s is shown pseudonyms", c.actor)}
 	}
 	return Page[acts.NeverListed]{Items: all}, nil
 }

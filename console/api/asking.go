@@ -195,7 +195,8 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				row.Source = c.o.Masker.Subject(c.actor, row.Source)
 			}
 		}
-		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "would_refuse", "refused", "peak", "first", "last", "sources_about"}
+		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "would_refuse", "refused", "peak",
+			"first", "last", "sources_about"}
 		page := counted(c, found.Rows, found.Total, found.Next)
 		page.LeftOut = &found.LeftOut
 		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
@@ -204,7 +205,8 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				at = g.At.String()
 			}
 			return []string{
-				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.WouldRefuse), figure(g.Refused), number(g.Peak),
+				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events),
+				number(g.WouldRefuse), figure(g.Refused), number(g.Peak),
 				g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			}
 		})

@@ -43,8 +43,9 @@ func (a *API) asking() []route {
 		{Route: get("uncounted"), name: "listHistoryUncounted", summary: "How many events rules did not count, by rule, reason and minute, the newest first",
 			params: append(lookParams(), param{name: "reason", doc: "only those of this reason", allowed: explore.UncountedReasons()}),
 			answer: Counted[history.UncountedSum]{}, handle: historyUncounted},
-		{Route: get("refused"), name: "listHistoryRefused", summary: "How many requests gates really refused, by rule, block and minute, the newest first",
-			params: lookParams(), answer: Counted[history.RefusedSum]{}, handle: historyRefused},
+		{Route: get("refused"), name: "listHistoryRefused",
+			summary: "How many requests gates really refused, by rule, block and minute, the newest first",
+			params:  lookParams(), answer: Counted[history.RefusedSum]{}, handle: historyRefused},
 	}
 	if a.o.Reader.Letters != nil {
 		all = append(all, route{Route: get("dead"), name: "listHistoryDead", summary: "Dead letters, which a stage could not use, the newest first; read from Kafka. stage and reason look for letters among all since since",

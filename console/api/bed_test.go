@@ -137,7 +137,9 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	})
 	now := func() traffic.Time { return traffic.At(time.Now()) }
 	quiet := slog.New(slog.DiscardHandler)
-	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b, Documents: b, Dossiers: b, Clock: now, Logger: quiet, Erasing: erasure.New(b.DB, b.Streams), Orders: b.Orders, Knows: explore.New(b.Store)})
+	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b,
+		Documents: b, Dossiers: b, Clock: now, Logger: quiet, Erasing: erasure.New(b.DB, b.Streams), Orders: b.Orders,
+		Knows: explore.New(b.Store)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func (b *bed) happened(t *testing.T) {
 		})
 	}
 	minute := now - now%traffic.Time(time.Minute/time.Microsecond)
-	hits = append(hits, detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: "refused-1", Rule: "tokens", Block: blockedHit[:16],
+	hits = append(hits, detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: "refused-1",
+		Rule: "tokens", Block: blockedHit[:16],
 		Count: 12, Known: 3, First: minute, Last: now, Seen: now, Keyed: 3})
 	b.Record(t, hits...)
 	decision := func(id string, action blocklist.Action, reason string) blocklist.Decision {
@@ -178,7 +179,9 @@ func TestPseudonymsInAllOfHistory(t *testing.T) {
 		"history/seen-with?" + source, "history/decisions?limit=1", "history/audit?" + source, "history/hits/" + blockedHit, "history/hits?format=csv&limit=1",
 		"history/timeline?format=csv&" + source, "history/seen-with?format=csv&" + source, "history/decisions?format=csv", "history/audit?format=csv", "history/sources?format=csv&limit=1",
 		"why/" + blockedHit, "why?" + source, "why?source=" + m.Value(anna, "ip", "192.0.2.77"), "blocklist?limit=1", "audit", "rules/tokens/dossier",
-		"history/dead", "history/dead?format=csv", "history/late", "history/uncounted?format=csv", "history/refused", "history/refused?format=csv", "history/hits?source=203.0.113.1", "history/hits?source=device%3Dtv", "history/hits?source=%7Eabc",
+		"history/dead", "history/dead?format=csv", "history/late", "history/uncounted?format=csv", "history/refused",
+		"history/refused?format=csv", "history/hits?source=203.0.113.1", "history/hits?source=device%3Dtv",
+		"history/hits?source=%7Eabc",
 	} {
 		got := b.ask(t, "anna", "GET", "/api/v1/"+path, nil)
 		if strings.Contains(path, source) && got.status != http.StatusOK {
@@ -196,7 +199,8 @@ func TestPseudonymsInAllOfHistory(t *testing.T) {
 			}
 		}
 	}
-	for path, has := range map[string]string{"rules/tokens/dossier": "tv-8", "history/audit": "about TV-7", "history/decisions": "tv-7 is still over", "history/dead": "alice", "history/refused": "device=tv-7",
+	for path, has := range map[string]string{"rules/tokens/dossier": "tv-8", "history/audit": "about TV-7",
+		"history/decisions": "tv-7 is still over", "history/dead": "alice", "history/refused": "device=tv-7",
 		"history/sources": "device=tv-7"} {
 		if got := b.ask(t, "adam", "GET", "/api/v1/"+path, nil); !strings.Contains(string(got.body), has) { // else there would be nothing to mask
 			t.Errorf("%s has no %s for adam: %s", path, has, got.body)

@@ -145,7 +145,8 @@ func problemOf(err error) Problem {
 	case errors.As(err, &turned):
 		return gatesProblem("a gate answers otherwise than when it was looked at", turned, turned.Now)
 	case errors.Is(err, rulestore.ErrOvertaken):
-		return Problem{Type: problemType + kindChanged, Title: "the stored rules have changed", Status: http.StatusConflict, Detail: rulestore.ErrOvertaken.Error()}
+		return Problem{Type: problemType + kindChanged, Title: "the stored rules have changed",
+			Status: http.StatusConflict, Detail: rulestore.ErrOvertaken.Error()}
 	case errors.As(err, &unfinished):
 		p := make(kindUnavailable, http.StatusServiceUnavailable, "begun, and not known to be complete")
 		p.Done, p.Undone = unfinished.Done, unfinished.Undone
@@ -172,7 +173,8 @@ func problemOf(err error) Problem {
 
 // gatesProblem words a promotion that its gates refuse.
 func gatesProblem(title string, err error, gates []promotion.Verdict) Problem {
-	return Problem{Type: problemType + kindRefused, Title: title, Status: http.StatusConflict, Detail: err.Error(), Gates: gates}
+	return Problem{Type: problemType + kindRefused, Title: title, Status: http.StatusConflict, Detail: err.Error(),
+		Gates: gates}
 }
 
 // few are at most maxKnown of the names that there are, the one that is near among them.

@@ -61,9 +61,11 @@ func historyRefused(c *call) (any, error) {
 		}
 	}
 	head := []string{"stream", "rule", "block", "hit", "subject", "minute", "latest", "events", "known_good"}
-	return listed(c, counted(c, found.Sums, found.Total, found.Next), "refused", head, func(s *history.RefusedSum) []string {
-		return []string{s.Stream, s.Rule, s.Block, s.Hit, string(s.Subject), s.Minute.String(), s.Latest.String(), number(s.Events), number(s.Known)}
-	})
+	return listed(c, counted(c, found.Sums, found.Total, found.Next), "refused", head,
+		func(s *history.RefusedSum) []string {
+			return []string{s.Stream, s.Rule, s.Block, s.Hit, string(s.Subject), s.Minute.String(), s.Latest.String(),
+				number(s.Events), number(s.Known)}
+		})
 }
 
 // known is a number, or nothing where it is not known.

@@ -10,11 +10,14 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Series that are apart stand on the ground beside each other: no column, and no axis, is of their sum. What is what stands in words, too.
+// Series that are apart stand on the ground beside each other: no column, and no axis, is of their sum. What is what
+// stands in words, too.
 func TestSeriesThatAreApartMakeNoSum(t *testing.T) {
 	c := Columns{
-		Name: "requests", Unit: "requests per 1 h", From: traffic.At(time.Date(2026, 11, 20, 5, 0, 0, 0, time.UTC)), Step: time.Hour, Apart: true,
-		Series: []Series{{Name: "refused", Class: "refused", Values: []float64{40, 0, 40}}, {Name: "would have been", Class: "would", Values: []float64{0, 20, 40}}},
+		Name: "requests", Unit: "requests per 1 h", From: traffic.At(time.Date(2026, 11, 20, 5, 0, 0, 0, time.UTC)),
+		Step: time.Hour, Apart: true,
+		Series: []Series{{Name: "refused", Class: "refused", Values: []float64{40, 0, 40}}, {Name: "would have been",
+			Class: "would", Values: []float64{0, 20, 40}}},
 	}
 	wide, _, _ := strings.Cut(string(c.SVG()), "</svg>")
 	type mark struct{ x, width, bottom float64 }
@@ -38,7 +41,8 @@ func TestSeriesThatAreApartMakeNoSum(t *testing.T) {
 			t.Errorf("a column stands on another one: %v", marks)
 		}
 	}
-	if half := real[1].width; half*2 > real[0].width+0.2 || would[1].x < real[1].x+half-0.2 || would[0].width != real[0].width {
+	if half := real[1].width; half*2 > real[0].width+0.2 || would[1].x < real[1].x+half-0.2 ||
+		would[0].width != real[0].width {
 		t.Errorf("two of a step are not beside each other: %v", marks)
 	}
 	if strings.Contains(wide, ">80<") || !strings.Contains(wide, ">40<") {
@@ -47,7 +51,8 @@ func TestSeriesThatAreApartMakeNoSum(t *testing.T) {
 	if !strings.Contains(wide, "<title>20 Nov 07:00 to 08:00 UTC: 40 refused, 40 would have been</title>") {
 		t.Errorf("no words for the last step: %s", wide)
 	}
-	if legend := string(c.Legend()); !strings.Contains(legend, `<rect class="mark refused"`) || !strings.Contains(legend, "</svg>would have been</li>") {
+	if legend := string(c.Legend()); !strings.Contains(legend, `<rect class="mark refused"`) ||
+		!strings.Contains(legend, "</svg>would have been</li>") {
 		t.Errorf("legend %s", legend)
 	}
 }

@@ -256,7 +256,8 @@ func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error
 	return nil
 }
 
-// outdated reports whether an act was refused since what was looked at is not so any more, or was looked at too long ago.
+// outdated reports whether an act was refused since what was looked at is not so any more, or was looked at too long
+// ago.
 func outdated(err error) bool {
 	var turned *acts.TurnedError
 	var invalid *acts.Invalid
@@ -299,9 +300,13 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(gates)
 		form.Wrong["override"] = "Say here why it is to block all the same; the audit trail keeps that apart from the reason."
 	case errors.As(err, &turned):
-		status, form.Problem = http.StatusConflict, fmt.Sprintf("It was not promoted, since a gate answers otherwise than at %s, when you looked.", turned.Since.UTC().Format("15:04 UTC"))
+		status, form.Problem = http.StatusConflict,
+			fmt.Sprintf("It was not promoted, since a gate answers otherwise than at %s, when you looked.",
+				turned.Since.UTC().Format("15:04 UTC"))
 		for i := range turned.Then {
-			form.Problems = append(form.Problems, fmt.Sprintf("%s: then %s, now %s; allowed is %s", gateWords(turned.Now[i].Gate), gateAnswer(&turned.Then[i]), gateAnswer(&turned.Now[i]), turned.Now[i].Allowed))
+			form.Problems = append(form.Problems, fmt.Sprintf("%s: then %s, now %s; allowed is %s",
+				gateWords(turned.Now[i].Gate), gateAnswer(&turned.Then[i]), gateAnswer(&turned.Now[i]),
+				turned.Now[i].Allowed))
 		}
 	case errors.As(err, &invalid):
 		form.Wrong[invalid.Field] = shown.Text("Allowed: " + invalid.Allowed)
@@ -321,14 +326,23 @@ func withDid(address, did string) string {
 // did words what a form has done, for the page that follows it.
 func did(q url.Values) string {
 	return map[string]string{
-		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
-		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "passed": "Released and let pass: the rules that name the list do not count it from now on.", "limit": "Raised: requests before its end are counted against the higher limit.", "limit-end": "Ended: the limit is the document's again.",
-		"rollback": "Rolled back: the older document is the newest version.", "reset": "Reset: the count begins at nothing with the requests that come now.",
-		"entered": "Entered: the rules that name the list do not count it from now on.", "entry-removed": "Removed: the rules that name the list count it again.", "never": "Entered: its addresses are never blocked, and blocks that held them are released.", "never-remove": "Removed: its addresses may be blocked again.",
-		"block":   "Blocked: gates refuse its requests.",
-		"ordered": "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
-		"erase":   "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
-		"keep": "The view is saved.", "drop": "The view is removed.",
+		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." +
+			grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
+		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.",
+		"passed":        "Released and let pass: the rules that name the list do not count it from now on.",
+		"limit":         "Raised: requests before its end are counted against the higher limit.",
+		"limit-end":     "Ended: the limit is the document's again.",
+		"rollback":      "Rolled back: the older document is the newest version.",
+		"reset":         "Reset: the count begins at nothing with the requests that come now.",
+		"entered":       "Entered: the rules that name the list do not count it from now on.",
+		"entry-removed": "Removed: the rules that name the list count it again.",
+		"never":         "Entered: its addresses are never blocked, and blocks that held them are released.",
+		"never-remove":  "Removed: its addresses may be blocked again.",
+		"block":         "Blocked: gates refuse its requests.",
+		"ordered":       "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
+		"erase":         "Erased from history: the audit trail tells what, under a pseudonym.",
+		"erasing":       "The erasure goes on: the audit trail tells when it is done.",
+		"keep":          "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]
 }
 

@@ -58,7 +58,8 @@ func (d *doer) SetLimit(_ context.Context, _ access.Actor, r acts.LimitRequest) 
 
 func (d *doer) Rollback(_ context.Context, _ access.Actor, r acts.RollbackRequest) (acts.ApplyDone, error) {
 	plan := &rulestore.Plan{Changes: []rulestore.RuleChange{{
-		Rule: r.Rule, Kind: rulestore.ChangePending, Version: 4, Diff: []string{"limit: 8 → 4"}, Pending: []string{"the limit is lower"}, Warming: true,
+		Rule: r.Rule, Kind: rulestore.ChangePending, Version: 4, Diff: []string{"limit: 8 → 4"},
+		Pending: []string{"the limit is lower"}, Warming: true,
 	}}}
 	if r.DryRun {
 		return acts.ApplyDone{Plan: plan}, nil
@@ -85,7 +86,8 @@ func (d *doer) Block(_ context.Context, _ access.Actor, r acts.BlockRequest) (ac
 func (d *doer) NeverBlockList(context.Context, access.Actor) ([]acts.NeverListed, error) {
 	return []acts.NeverListed{
 		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), From: acts.NeverConfigured},
-		{Prefix: netip.MustParsePrefix("198.51.100.7/32"), From: acts.NeverEntered, By: "ann", Reason: "the office", Added: sceneTime()},
+		{Prefix: netip.MustParsePrefix("198.51.100.7/32"), From: acts.NeverEntered, By: "ann", Reason: "the office",
+			Added: sceneTime()},
 	}, nil
 }
 

@@ -50,7 +50,8 @@ type allowedView struct {
 
 func allowListOf(r *reading, a *rulestore.AllowList) allowListView {
 	v := allowListView{
-		ID: a.List.ID, Owner: shown.Text(a.List.Owner), Entries: len(a.List.Entries), Rules: a.Rules, Changed: traffic.At(a.Created), By: r.text(a.Author), Reason: r.text(a.Reason),
+		ID: a.List.ID, Owner: shown.Text(a.List.Owner), Entries: len(a.List.Entries), Rules: a.Rules,
+		Changed: traffic.At(a.Created), By: r.text(a.Author), Reason: r.text(a.Reason),
 	}
 	for i := range a.List.Entries {
 		if a.List.Entries[i].Ends(r.now) {
@@ -118,7 +119,8 @@ func (p *Pages) allowed(w http.ResponseWriter, r *http.Request) error {
 	v.Add = change
 	for i := range list.List.Entries {
 		e := &list.List.Entries[i]
-		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value), Reason: aboutEntry(see, e, e.Reason), Until: e.Until, Ended: e.Ends(see.now)}
+		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value), Reason: aboutEntry(see,
+			e, e.Reason), Until: e.Until, Ended: e.Ends(see.now)}
 		if change != "" {
 			one.Remove = fmt.Sprintf("%s?version=%d&remove=%d", change, list.Version, i+1)
 		}
@@ -144,18 +146,20 @@ func aboutEntry(r *reading, e *rules.AllowEntry, text string) string {
 // routeAllow adds the forms that change an allow list.
 func (p acting) routeAllow() {
 	const path = "/allow/{list}/change"
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: access.Allow, Rule: "list"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
-		form, _, err := p.allowForm(r, r.URL.Query())
-		if err != nil {
-			return err
-		}
-		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
-	}))
-	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: path, Act: access.Allow, Rule: "list"}, p.answered(p.changeAllow))
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: access.Allow, Rule: "list"},
+		p.answered(func(w http.ResponseWriter, r *http.Request) error {
+			form, _, err := p.allowForm(r, r.URL.Query())
+			if err != nil {
+				return err
+			}
+			return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
+		}))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: path, Act: access.Allow, Rule: "list"},
+		p.answered(p.changeAllow))
 }
 
-// allowForm is the form that adds an entry, or that removes one: then it gives that, too. An entry is named by its place in a version of the
-// list, so that no address has its value.
+// allowForm is the form that adds an entry, or that removes one: then it gives that, too. An entry is named by its
+// place in a version of the list, so that no address has its value.
 func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.AllowEntry, error) {
 	see, err := p.read(r)
 	if err != nil {
@@ -176,7 +180,8 @@ func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.Allow
 		named = "The rules that name this list: " + strings.Join(list.Rules, ", ") + "."
 	}
 	if q.Get("remove") == "" {
-		form.Title, form.Verb, form.Confirm = "Enter a source into "+id, "Enter", "It is not to be counted, whatever it does"
+		form.Title, form.Verb, form.Confirm = "Enter a source into "+id, "Enter",
+			"It is not to be counted, whatever it does"
 		form.Means = []string{"Rules that name the list do not count the source from now on. It releases nobody: blocks that stand hold until they end or are released.", named}
 		form.Inputs = entryInputs(q.Get)
 		return form, nil, nil
@@ -195,10 +200,12 @@ func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.Allow
 	e := &list.List.Entries[n-1]
 	form.Title, form.Verb, form.Danger, form.Confirm = "Remove an entry from "+id, "Remove", true, "Let it be counted"
 	form.Means = []string{
-		fmt.Sprintf("The rules that name the list count it again: %s %s, let pass since “%s”.", kindWords(e.Kind), allowedValue(see, e.Kind, e.Value), aboutEntry(see, e, e.Reason)), named,
+		fmt.Sprintf("The rules that name the list count it again: %s %s, let pass since “%s”.", kindWords(e.Kind),
+			allowedValue(see, e.Kind, e.Value), aboutEntry(see, e, e.Reason)), named,
 		"It is refused where a rule blocks that was promoted while the list let the source pass: demote the rule first.",
 	}
-	form.Hidden, form.about = []param{{"version", strconv.Itoa(version)}, {"remove", strconv.Itoa(n)}}, string(subjectOf(e))
+	form.Hidden, form.about = []param{{"version", strconv.Itoa(version)}, {"remove", strconv.Itoa(n)}},
+		string(subjectOf(e))
 	return form, e, nil
 }
 
@@ -206,10 +213,12 @@ func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.Allow
 func entryInputs(asked func(name string) string) []input {
 	kind := input{Name: "kind", Label: "By its"}
 	for _, k := range rules.AllowKinds() {
-		kind.Choices = append(kind.Choices, choice{Value: string(k), Text: kindWords(k), Chosen: asked("kind") == string(k)})
+		kind.Choices = append(kind.Choices, choice{Value: string(k), Text: kindWords(k),
+			Chosen: asked("kind") == string(k)})
 	}
 	return []input{kind,
-		{Name: "value", Label: "Address or prefix, or the value as requests have it", Value: asked("value"), Example: "192.0.2.0/24", Required: true},
+		{Name: "value", Label: "Address or prefix, or the value as requests have it", Value: asked("value"),
+			Example: "192.0.2.0/24", Required: true},
 		{Name: "for", Label: "For how long, such as 30d; empty for good", Value: asked("for")}}
 }
 
@@ -246,7 +255,8 @@ func (p acting) entryAsked(r *http.Request, actor access.Actor, form *actForm, a
 	kind := rules.AllowKind(r.PostFormValue("kind"))
 	field, known := kind.Field()
 	if !known {
-		return &acts.Invalid{Field: "kind", Got: shown.Text(string(kind)), Allowed: "address, device, user, API key or session"}
+		return &acts.Invalid{Field: "kind", Got: shown.Text(string(kind)),
+			Allowed: "address, device, user, API key or session"}
 	}
 	value, err := p.o.Masker.Resolve(actor, field.String(), strings.TrimSpace(r.PostFormValue("value")))
 	if err != nil {
@@ -269,7 +279,8 @@ func (p acting) endAsked(r *http.Request) (acts.End, error) {
 	}
 	lasts, err := duration.ParseWhole(length)
 	if err != nil || lasts <= 0 {
-		return 0, &acts.Invalid{Field: "for", Got: shown.Text(length), Allowed: "a time such as 30d, or nothing for no end"}
+		return 0, &acts.Invalid{Field: "for", Got: shown.Text(length),
+			Allowed: "a time such as 30d, or nothing for no end"}
 	}
 	return acts.End(p.o.Clock().Add(lasts)), nil
 }

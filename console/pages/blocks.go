@@ -210,7 +210,8 @@ type neverForm struct{ Entry, For string }
 
 // routeNever adds the page of who is never blocked, and its forms.
 func (p acting) routeNever() {
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/never-block", Act: access.View}, p.answered(p.never))
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/never-block", Act: access.View},
+		p.answered(p.never))
 	form := func(w http.ResponseWriter, r *http.Request) error {
 		form, err := p.neverForm(r, r.URL.Query())
 		if err != nil {
@@ -218,8 +219,10 @@ func (p acting) routeNever() {
 		}
 		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
 	}
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/never-block/change", Act: access.NeverBlock}, p.answered(form))
-	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/never-block/change", Act: access.NeverBlock}, p.answered(p.changeNever))
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/never-block/change", Act: access.NeverBlock},
+		p.answered(form))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/never-block/change", Act: access.NeverBlock},
+		p.answered(p.changeNever))
 }
 
 func (p acting) never(w http.ResponseWriter, r *http.Request) error {
@@ -235,8 +238,9 @@ func (p acting) never(w http.ResponseWriter, r *http.Request) error {
 	for i := range all {
 		n := &all[i]
 		one := neverView{
-			Prefix: shown.Text(see.masker.Value(see.visit.Actor, traffic.FieldIP.String(), n.Prefix.String())), Configured: n.From == acts.NeverConfigured,
-			Until: n.Until, Added: n.Added, By: see.text(n.By), Reason: see.text(n.Reason),
+			Prefix:     shown.Text(see.masker.Value(see.visit.Actor, traffic.FieldIP.String(), n.Prefix.String())),
+			Configured: n.From == acts.NeverConfigured,
+			Until:      n.Until, Added: n.Added, By: see.text(n.By), Reason: see.text(n.Reason),
 		}
 		if v.Add && !one.Configured {
 			one.Remove = "/never-block/change?remove=" + url.QueryEscape(n.Prefix.String())
@@ -276,7 +280,8 @@ func (p acting) changeNever(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, told := acts.NeverRequest{Entries: []string{strings.TrimSpace(r.PostFormValue("entry"))}, Reason: r.PostFormValue("reason")}, "never"
+	asked, told := acts.NeverRequest{Entries: []string{strings.TrimSpace(r.PostFormValue("entry"))},
+		Reason: r.PostFormValue("reason")}, "never"
 	if gone := r.PostFormValue("remove"); gone != "" {
 		asked.Entries, asked.Remove, told = []string{gone}, true, "never-remove"
 	} else if asked.Until, err = p.endAsked(r); err != nil {

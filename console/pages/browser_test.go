@@ -218,8 +218,10 @@ func addresses(s *scene) map[string]string {
 		"rule": "/rules/guest-token-flood?since=7d&limit=40", "rule-shadow": "/rules/catalogue-scrape?since=24h", "promote": "/rules/catalogue-scrape/promote?version=3", "source": "/sources?of=ip%3D203.0.113.7", "hit": "/hits/" + hit.ID, "blocks": "/blocks",
 		"audit": "/audit", "health": "/health", "search": "/search?q=", "failure": "/nowhere", "failure-filter": "/explore?by=colour",
 		"rule-canary": "/rules/search-hammer?since=7d", "demote": "/rules/guest-token-flood/demote", "release": "/release?rule=login-stuffing&subject=ip%3D203.0.113.7%252F32", "failure-rule": "/rules/login-stufing",
-		"allow": "/allow", "allowed": "/allow/offices", "enter": "/allow/offices/change", "remove-entry": "/allow/offices/change?version=4&remove=1",
-		"limit": "/rules/login-stuffing/limit", "rollback": "/rules/login-stuffing/rollback?to=2", "reset": "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32",
+		"allow": "/allow", "allowed": "/allow/offices", "enter": "/allow/offices/change",
+		"remove-entry": "/allow/offices/change?version=4&remove=1",
+		"limit":        "/rules/login-stuffing/limit", "rollback": "/rules/login-stuffing/rollback?to=2",
+		"reset":    "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32",
 		"hit-held": "/hits/" + held(s),
 	}
 }
@@ -231,7 +233,8 @@ func TestInBrowser(t *testing.T) {
 		name string
 		test func(chrome context.Context, t *testing.T)
 	}{
-		{"looks", looksRight}, {"named", pagesAreNamed}, {"without script", withoutScript}, {"keyboard", promoteByKeyboard}, {"six actions", letPassInSixActions}, {"many rules", manyRules},
+		{"looks", looksRight}, {"named", pagesAreNamed}, {"without script", withoutScript},
+		{"keyboard", promoteByKeyboard}, {"six actions", letPassInSixActions}, {"many rules", manyRules},
 		{"limits", limitsFollow}, {"hostile text", hostileTextIsShown}, {"counts", countsFollow},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(chrome, t) })

@@ -49,7 +49,8 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// Marks of what is real and of what would have been differ by more than their colours, which are among those that are tested.
+// Marks of what is real and of what would have been differ by more than their colours, which are among those that are
+// tested.
 func TestMarksDifferWithoutColour(t *testing.T) {
 	sheet, err := embedded.ReadFile("static/chart.css")
 	if err != nil {
@@ -63,7 +64,8 @@ func TestMarksDifferWithoutColour(t *testing.T) {
 		return string(m[1])
 	}
 	real, would := style("refused"), style("would")
-	if !strings.Contains(real, "fill: var(--block)") || strings.Contains(real, "dash") || strings.Contains(real, "opacity") {
+	if !strings.Contains(real, "fill: var(--block)") || strings.Contains(real, "dash") || strings.Contains(real,
+		"opacity") {
 		t.Errorf("what is real is not full: %s", real)
 	}
 	for _, want := range []string{"stroke: var(--shadow)", "stroke-dasharray: ", "fill-opacity: 0.16"} {

@@ -327,8 +327,9 @@ func limitsOf(d *evidence.Dossier) []int {
 // mostTold bounds how much a page holds for its slider; beyond it, the form asks the server.
 const mostTold = 4000
 
-// toldLimits is what every limit would have held, for a script: [from, sources, requests] as JSON, ascending, each true up to the next one.
-// The figures change at few limits only: at the peaks and beside the limits that were counted. It is empty where that is too much.
+// toldLimits is what every limit would have held, for a script: [from, sources, requests] as JSON, ascending, each true
+// up to the next one. The figures change at few limits only: at the peaks and beside the limits that were counted. It
+// is empty where that is too much.
 func toldLimits(d *evidence.Dossier) (string, error) {
 	own := int64(d.Terms.Limit)
 	at := []int64{own, own + 1, d.Ladder.Exact + 1}

@@ -308,7 +308,8 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "would_refuse", "refused", "peak", "first", "last", "sources_about"})
+		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "would_refuse",
+			"refused", "peak", "first", "last", "sources_about"})
 		for _, g := range found.Rows {
 			at := ""
 			if g.At != 0 {
@@ -316,7 +317,8 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 			}
 			rows = append(rows, []string{
 				g.Rule, string(see.masker.Subject(see.visit.Actor, g.Source)), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
-				strconv.FormatInt(g.WouldRefuse, 10), csvFigure(g.Refused), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
+				strconv.FormatInt(g.WouldRefuse, 10), csvFigure(g.Refused), strconv.FormatInt(g.Peak, 10),
+				g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			})
 		}
 	}

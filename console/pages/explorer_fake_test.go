@@ -103,8 +103,8 @@ func (s explorer) Began(_ context.Context, f explore.Filter, step time.Duration)
 	return out, s.away["history"]
 }
 
-// Requests has one request refused for each episode of a rule that blocks, in the second half of the time asked about, and two that would have
-// been refused for all others.
+// Requests has one request refused for each episode of a rule that blocks, in the second half of the time asked about,
+// and two that would have been refused for all others.
 func (s explorer) Requests(_ context.Context, f explore.Filter, step time.Duration) (explore.Requests, error) {
 	modes := map[string]rules.Mode{}
 	for _, r := range s.rules {
@@ -145,8 +145,9 @@ func (s explorer) Pivots(context.Context, string, explore.Filter) (explore.Pivot
 
 func (s explorer) Behind(_ context.Context, _ string, since traffic.Time) (explore.Behind, error) {
 	return explore.Behind{
-		Since: since, Episodes: 3, Events: 900, Last: sceneTime(), Rules: []string{"login-stuffing"}, Good: 1, Judged: 3,
-		With: []explore.SeenAs{{Field: "user", Values: 7, Top: []string{"ann", "ben"}}},
+		Since: since, Episodes: 3, Events: 900, Last: sceneTime(), Rules: []string{"login-stuffing"}, Good: 1,
+		Judged: 3,
+		With:   []explore.SeenAs{{Field: "user", Values: 7, Top: []string{"ann", "ben"}}},
 	}, nil
 }
 

@@ -72,7 +72,8 @@ func (r *reading) groupedSource(g *explore.GroupRow) topView {
 	h := detectors.Hit{Rule: g.Rule, Subject: g.Source, First: g.First, Last: g.Last}
 	h.BlockSubject = r.blockSubject(g.Rule, g.Source)
 	v := topView{
-		Source: r.source(g.Source), Rule: g.Rule, Count: g.Events, WouldRefuse: g.WouldRefuse, Refused: g.Refused, Peak: g.Peak, Episodes: g.Episodes, First: g.First, Last: g.Last, Outcome: r.outcome(&h),
+		Source: r.source(g.Source), Rule: g.Rule, Count: g.Events, WouldRefuse: g.WouldRefuse, Refused: g.Refused,
+		Peak: g.Peak, Episodes: g.Episodes, First: g.First, Last: g.Last, Outcome: r.outcome(&h),
 	}
 	if rule := r.Rules[g.Rule]; rule != nil {
 		v.Running = g.Last.Add(rule.Newest.Version.Window) > r.now
@@ -132,15 +133,16 @@ func (f finder) overTime(ctx context.Context, q explore.Filter, span *period) (t
 	return c.SVG(), nil
 }
 
-// requestsView is a chart of requests that gates refused, and of those that blocks would have refused, with what it cannot show.
+// requestsView is a chart of requests that gates refused, and of those that blocks would have refused, with what it
+// cannot show.
 type requestsView struct {
 	Title         string
 	Chart, Legend template.HTML
 	Note          string // what is not known; empty: all is
 }
 
-// requests draws what came of requests over time; nil where there is nothing to draw. What was refused and what would have been stand beside
-// each other, and are never one column: they are of different requests.
+// requests draws what came of requests over time; nil where there is nothing to draw. What was refused and what would
+// have been stand beside each other, and are never one column: they are of different requests.
 func (f finder) requests(ctx context.Context, q explore.Filter, span *period) (*requestsView, error) {
 	step := max(span.Step(), time.Minute)
 	from := traffic.At(span.Since.Std().UTC().Truncate(step))
@@ -174,15 +176,18 @@ func (f finder) requests(ctx context.Context, q explore.Filter, span *period) (*
 		return v, nil
 	}
 	c := chart.Columns{
-		Name: fmt.Sprintf("Requests, a column for each %s: %s refused by gates", shown.Span(step), shown.Count(sums[0])),
+		Name: fmt.Sprintf("Requests, a column for each %s: %s refused by gates", shown.Span(step),
+			shown.Count(sums[0])),
 		Unit: "requests per " + shown.Span(step), From: from, Step: step, Apart: true,
 		Series: []chart.Series{{Name: "refused by gates", Class: "refused", Values: refused}},
 	}
 	v.Title = "Requests refused by gates"
 	if !found.WouldUntold {
 		v.Title = "Requests: refused, and would have been refused"
-		c.Name += fmt.Sprintf("; %s that would have been refused, at times at which the rule blocked nobody", shown.Count(sums[1]))
-		c.Series = append(c.Series, chart.Series{Name: "would have been refused, while the rule blocked nobody", Class: "would", Values: would})
+		c.Name += fmt.Sprintf("; %s that would have been refused, at times at which the rule blocked nobody",
+			shown.Count(sums[1]))
+		c.Series = append(c.Series, chart.Series{Name: "would have been refused, while the rule blocked nobody",
+			Class: "would", Values: would})
 	}
 	v.Chart, v.Legend = c.SVG(), c.Legend()
 	return v, nil

@@ -53,7 +53,8 @@ func orderOf(r *reading, o *orders.Order) *orderView {
 		return nil
 	}
 	return &orderView{
-		By: r.text(o.By), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, o.Reason, string(o.Subject))), Since: o.Since, Until: o.Until,
+		By: r.text(o.By), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, o.Reason, string(o.Subject))),
+		Since: o.Since, Until: o.Until,
 		Back: shown.Text(rules.Match(o.Match).Where()),
 	}
 }
@@ -79,7 +80,8 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 		h = &history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{ID: story.ID, Rule: story.Rule, BlockSubject: story.Subject, Subject: story.Subject}}
 	}
 	v := &hitPage{
-		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First), Decisions: see.decisions(story.Decisions), Refused: story.Refused,
+		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First),
+		Decisions: see.decisions(story.Decisions), Refused: story.Refused,
 		Order: orderOf(see, story.Order), Command: p.o.Command + " why " + blockID(h.ID),
 	}
 	if v.Known {

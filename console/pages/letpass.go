@@ -53,7 +53,8 @@ func (p *Pages) letting(ctx context.Context, see *reading, rule string, subject 
 	}
 	switch {
 	case len(l.lists) == 0 && own:
-		l.why = "The allow lists that this rule names are not yours to change: " + strings.Join(d.Allow, ", ") + ". Ask their owners to let it pass for longer."
+		l.why = "The allow lists that this rule names are not yours to change: " + strings.Join(d.Allow, ", ") +
+			". Ask their owners to let it pass for longer."
 	case len(l.lists) > 0 && len(l.parts) == 0:
 		l.why = "No part of this source can be an entry of an allow list: of long values only a digest is stored. Enter the value itself on the page of the list."
 	}
@@ -108,7 +109,8 @@ type letLength struct {
 }
 
 func letLengths() []letLength {
-	return []letLength{{"1d", "For 1 day", 24 * time.Hour}, {"30d", "For 30 days", 30 * 24 * time.Hour}, {"good", "For good", 0}}
+	return []letLength{{"1d", "For 1 day", 24 * time.Hour}, {"30d", "For 30 days", 30 * 24 * time.Hour},
+		{"good", "For good", 0}}
 }
 
 // inputs ask whether the source is to be let pass, by what, and in which list.
@@ -116,19 +118,22 @@ func (l *letting) inputs(see *reading, asked func(name string) string) []input {
 	if !l.offered() {
 		return nil
 	}
-	long := input{Name: "pass", Label: "And let it pass from now on", Radio: true, Choices: []choice{{Value: "", Text: "No: new evidence blocks it again", Chosen: asked("pass") == ""}}}
+	long := input{Name: "pass", Label: "And let it pass from now on", Radio: true,
+		Choices: []choice{{Value: "", Text: "No: new evidence blocks it again", Chosen: asked("pass") == ""}}}
 	for _, one := range letLengths() {
 		long.Choices = append(long.Choices, choice{Value: one.name, Text: one.text, Chosen: asked("pass") == one.name})
 	}
 	part := input{Name: "part", Label: "If so: everybody with this"}
 	for _, v := range l.parts {
 		kind := allowKind(v.Field)
-		part.Choices = append(part.Choices, choice{Value: v.Field, Text: kindWords(kind) + " " + allowedValue(see, kind, v.Value), Chosen: asked("part") == v.Field})
+		part.Choices = append(part.Choices, choice{Value: v.Field, Text: kindWords(kind) + " " + allowedValue(see,
+			kind, v.Value), Chosen: asked("part") == v.Field})
 	}
 	list := input{Name: "list", Label: "By an entry in this allow list"}
 	for i := range l.lists {
 		one := &l.lists[i]
-		list.Choices = append(list.Choices, choice{Value: one.List.ID, Text: one.List.ID + ", for " + strings.Join(one.Rules, ", "), Chosen: asked("list") == one.List.ID})
+		list.Choices = append(list.Choices, choice{Value: one.List.ID, Text: one.List.ID + ", for " +
+			strings.Join(one.Rules, ", "), Chosen: asked("list") == one.List.ID})
 	}
 	return []input{long, part, list}
 }
@@ -140,7 +145,8 @@ func (l *letting) request(r *http.Request, now traffic.Time) (*acts.AllowRequest
 		return nil, nil
 	}
 	if !l.offered() {
-		return nil, &acts.Invalid{Field: "pass", Got: shown.Text(pass), Allowed: orElse(l.why, "nothing: nobody can be let pass here")}
+		return nil, &acts.Invalid{Field: "pass", Got: shown.Text(pass), Allowed: orElse(l.why,
+			"nothing: nobody can be let pass here")}
 	}
 	asked := &acts.AllowRequest{List: r.PostFormValue("list")}
 	lengths := letLengths()
@@ -150,9 +156,11 @@ func (l *letting) request(r *http.Request, now traffic.Time) (*acts.AllowRequest
 	case n < 0:
 		return nil, &acts.Invalid{Field: "pass", Got: shown.Text(pass), Allowed: "1d, 30d, good, or nothing"}
 	case part < 0:
-		return nil, &acts.Invalid{Field: "part", Got: shown.Text(r.PostFormValue("part")), Allowed: "a part of this source"}
+		return nil, &acts.Invalid{Field: "part", Got: shown.Text(r.PostFormValue("part")),
+			Allowed: "a part of this source"}
 	case !slices.ContainsFunc(l.lists, func(one rulestore.AllowList) bool { return one.List.ID == asked.List }):
-		return nil, &acts.Invalid{Field: "list", Got: shown.Text(asked.List), Allowed: "an allow list that the rule names"}
+		return nil, &acts.Invalid{Field: "list", Got: shown.Text(asked.List),
+			Allowed: "an allow list that the rule names"}
 	}
 	if length := lengths[n].length; length > 0 {
 		asked.Until = acts.End(now.Add(length))
@@ -170,14 +178,16 @@ const mostEntryReason = 256
 func entryReason(text string) (string, error) {
 	line := strings.Join(strings.Fields(text), " ")
 	if len(line) > mostEntryReason {
-		return "", &acts.Invalid{Field: "reason", Got: fmt.Sprintf("%d bytes", len(line)), Allowed: fmt.Sprintf("%d bytes, since the entry keeps it", mostEntryReason)}
+		return "", &acts.Invalid{Field: "reason", Got: fmt.Sprintf("%d bytes", len(line)),
+			Allowed: fmt.Sprintf("%d bytes, since the entry keeps it", mostEntryReason)}
 	}
 	return line, nil
 }
 
 // unlifted says of a release that failed behind an entry what is done and what is not.
 func unlifted(list string, err error) error {
-	done := &acts.UnfinishedError{Done: "the source is entered in the allow list " + list, Undone: "its block is not released", Cause: err}
+	done := &acts.UnfinishedError{Done: "the source is entered in the allow list " + list,
+		Undone: "its block is not released", Cause: err}
 	var unfinished *acts.UnfinishedError
 	if errors.As(err, &unfinished) {
 		done.Done, done.Undone, done.Cause = done.Done+", and "+unfinished.Done, unfinished.Undone, unfinished.Cause

@@ -161,7 +161,9 @@ func (r *reading) ruleRows(found, now map[string]explore.GroupRow, would map[str
 		rule := r.Rules[id]
 		d := &rule.Newest.Version.Document
 		row := ruleRow{
-			ID: id, Owner: shown.Text(d.Owner), Mode: string(rule.Mode), Canary: canaryShort(rule), FellBack: shown.Text(rule.FellBack()), Running: now[id].Episodes, Sources: found[id].Sources, About: found[id].SourcesAbout, Events: found[id].Events,
+			ID: id, Owner: shown.Text(d.Owner), Mode: string(rule.Mode), Canary: canaryShort(rule),
+			FellBack: shown.Text(rule.FellBack()), Running: now[id].Episodes, Sources: found[id].Sources,
+			About: found[id].SourcesAbout, Events: found[id].Events,
 			Holds: would[id], Blockless: d.Block == nil, Counts: shown.Count(d.Limit) + " in " + shown.Span(d.Window) + " per " + orElse(keyWords(d.Key), "all"),
 		}
 		if blocks(rule.Mode) {

@@ -40,12 +40,14 @@ func withoutScript(chrome context.Context, t *testing.T) {
 	}
 }
 
-// Somebody complains with a block id: six actions later he is released and let pass. Each click, each field that is written in, is one.
+// Somebody complains with a block id: six actions later he is released and let pass. Each click, each field that is
+// written in, is one.
 func letPassInSixActions(chrome context.Context, t *testing.T) {
 	s := newScene()
 	address := serve(t, newPages(t, s.options()), admin())
 	p := open(chrome, t, address+"/", looks()[0])
-	if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+	if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
 		t.Fatal(err)
 	}
 	actions := 0
@@ -55,12 +57,17 @@ func letPassInSixActions(chrome context.Context, t *testing.T) {
 		p.do(step)
 		p.until(until)
 	}
-	act(chromedp.SendKeys(chromedp.CSS("#find"), held(s)+"\r"), `location.pathname.startsWith("/hits/") && document.querySelector('a[href$="/demote"]')`)
-	act(chromedp.Click(chromedp.CSS(`a[href$="pass=30d"]`)), `document.querySelector('input[value="30d"]')?.checked && document.querySelector("#part").value === "ip"`)
-	act(chromedp.SendKeys(chromedp.CSS("#reason"), "ticket 4711: a school"), `document.querySelector("#reason").value.length > 9`)
+	act(chromedp.SendKeys(chromedp.CSS("#find"), held(s)+"\r"),
+		`location.pathname.startsWith("/hits/") && document.querySelector('a[href$="/demote"]')`)
+	act(chromedp.Click(chromedp.CSS(`a[href$="pass=30d"]`)),
+		`document.querySelector('input[value="30d"]')?.checked && document.querySelector("#part").value === "ip"`)
+	act(chromedp.SendKeys(chromedp.CSS("#reason"), "ticket 4711: a school"),
+		`document.querySelector("#reason").value.length > 9`)
 	act(chromedp.Click(chromedp.CSS(`input[name=confirm]`)), `document.querySelector("input[name=confirm]").checked`)
-	act(chromedp.Click(chromedp.CSS(`button.chief`)), `document.querySelector(".note-ok")?.textContent.startsWith("Released and let pass")`)
-	if entry, ok := s.does.did[0].(acts.AllowRequest); actions > 6 || len(s.does.did) != 2 || !ok || entry.List != "offices" || traffic.Time(entry.Until) != s.now.Add(30*24*time.Hour) {
+	act(chromedp.Click(chromedp.CSS(`button.chief`)),
+		`document.querySelector(".note-ok")?.textContent.startsWith("Released and let pass")`)
+	if entry, ok := s.does.did[0].(acts.AllowRequest); actions > 6 || len(s.does.did) != 2 || !ok ||
+		entry.List != "offices" || traffic.Time(entry.Until) != s.now.Add(30*24*time.Hour) {
 		t.Errorf("%d actions did %+v", actions, s.does.did)
 	}
 }

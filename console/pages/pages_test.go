@@ -62,9 +62,11 @@ func TestPagesSayWhatHistoryLeftOut(t *testing.T) {
 	}
 }
 
-// What gates refused is one figure, and what the block would have refused another: no mode turns the one into the other.
+// What gates refused is one figure, and what the block would have refused another: no mode turns the one into the
+// other.
 func TestPagesKeepRealAndWouldBeApart(t *testing.T) {
-	const real, would = "<dd>662</dd><dt>requests refused by gates, 2 of them known good</dt>", "<dt>requests that its block alone would have refused</dt>"
+	const real, would = "<dd>662</dd><dt>requests refused by gates, 2 of them known good</dt>",
+		"<dt>requests that its block alone would have refused</dt>"
 	for _, mode := range []rules.Mode{rules.ModeShadow, rules.ModeCanary, rules.ModeBlock} {
 		for _, refused := range []history.RefusedTotal{{}, {Events: 662, Known: 2, Blocks: 3}} {
 			s := newScene()
@@ -79,7 +81,8 @@ func TestPagesKeepRealAndWouldBeApart(t *testing.T) {
 			}
 			_, body, _ := get(t, newPages(t, s.options()), admin(), "/rules/guest-token-flood")
 			none := "<dd>0</dd><dt>requests refused by gates, 0 of them known good</dt>"
-			if strings.Contains(body, real) != (refused.Events > 0) || strings.Contains(body, none) != (refused.Events == 0 && mode.Blocks()) || !strings.Contains(body, would) {
+			if strings.Contains(body, real) != (refused.Events > 0) || strings.Contains(body,
+				none) != (refused.Events == 0 && mode.Blocks()) || !strings.Contains(body, would) {
 				t.Errorf("in %s, with %d requests refused:\n%s", mode, refused.Events, body)
 			}
 		}
@@ -100,10 +103,13 @@ func TestPages(t *testing.T) {
 		{"/hits/" + hit.ID, 200, []string{hit.ID[:16], "3 of its events were kept, and 2 from before the limit", `<span class="tag">before the limit</span>`}},
 		{"/blocks", 200, []string{"in force"}},
 		{"/audit", 200, []string{"ticket 4711", "shadow, generation 1 → block, generation 2", "(oidc)"}},
-		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at", "more than 0.4 % of its blocks are on known-good sources", "surely refuses more than 1.2 % of all requests", "held now", "10% of them by now"}},
+		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at",
+			"more than 0.4 % of its blocks are on known-good sources",
+			"surely refuses more than 1.2 % of all requests", "held now", "10% of them by now"}},
 		{"/", 200, []string{`canary 10%, step 2 of 3`}},
 		{"/explore?mode=canary", 200, []string{`<option value="canary" selected>`}},
-		{"/health", 200, []string{"route", "edge-7-31-abcdef012345", "4\u202f812\u202f337", "needs a look", "<b>3</b> unjudged", "8 would be"}},
+		{"/health", 200, []string{"route", "edge-7-31-abcdef012345", "4\u202f812\u202f337", "needs a look",
+			"<b>3</b> unjudged", "8 would be"}},
 		{"/search?q=", 200, []string{"What can be found"}},
 	}
 	for _, tt := range tests {
@@ -132,12 +138,15 @@ func TestHealthOfGates(t *testing.T) {
 	}{
 		{"none", nil, false, "No gate has told of itself"},
 		{"unknown", nil, true, "Redis does not tell which gates there are"},
-		{"not ready", []console.Gate{{GateReport: blocklist.GateReport{Unready: script, Observing: true}, Doubts: []string{script}}}, false, ">not ready<"},
-		{"doubted", []console.Gate{{GateReport: blocklist.GateReport{Observing: true}, Doubts: []string{script}}}, false, ">needs a look<"},
+		{"not ready", []console.Gate{{GateReport: blocklist.GateReport{Unready: script, Observing: true},
+			Doubts: []string{script}}}, false, ">not ready<"},
+		{"doubted", []console.Gate{{GateReport: blocklist.GateReport{Observing: true}, Doubts: []string{script}}},
+			false, ">needs a look<"},
 		{"observes", []console.Gate{{GateReport: blocklist.GateReport{Observing: true}}}, false, ">observes<"},
 		{"holds", []console.Gate{{}}, false, `data-label="State">holds<`},
 		{"a build", []console.Gate{{GateReport: blocklist.GateReport{Build: script}}}, false, "&lt;script&gt;alert(1)"},
-		{"a name", []console.Gate{{GateReport: blocklist.GateReport{Instance: script}}}, false, "&lt;script&gt;alert(1)"},
+		{"a name", []console.Gate{{GateReport: blocklist.GateReport{Instance: script}}}, false,
+			"&lt;script&gt;alert(1)"},
 		{"the most", []console.Gate{{GateReport: blocklist.GateReport{
 			Blocks: math.MaxInt, Passed: math.MaxInt64, Refused: math.MaxInt64,
 		}}}, false, `class="num">9223372`},
@@ -146,7 +155,8 @@ func TestHealthOfGates(t *testing.T) {
 			s.pulse = console.Pulse{Gates: tc.gates, GatesUnknown: tc.away}
 			for _, g := range tc.gates {
 				for _, doubt := range g.Doubts {
-					s.pulse.Problems = append(s.pulse.Problems, console.Problem{Part: "Gate " + g.Instance, Detail: doubt})
+					s.pulse.Problems = append(s.pulse.Problems, console.Problem{Part: "Gate " + g.Instance,
+						Detail: doubt})
 				}
 			}
 			code, page, _ := get(t, newPages(t, s.options()), admin(), "/health")

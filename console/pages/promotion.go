@@ -50,7 +50,8 @@ func canary(found *rulestore.Rule, now traffic.Time) *canaryView {
 		return nil
 	}
 	v := &canaryView{
-		Share: c.Share.String(), Step: c.Step, Steps: len(c.Steps), Since: traffic.At(c.Since), Due: traffic.At(c.Due()), Hold: shown.Span(time.Duration(c.Hold)),
+		Share: c.Share.String(), Step: c.Step, Steps: len(c.Steps), Since: traffic.At(c.Since),
+		Due: traffic.At(c.Due()), Hold: shown.Span(time.Duration(c.Hold)),
 		Next: "the rule blocks all sources over the limit",
 	}
 	v.Overdue = v.Due <= now
@@ -64,7 +65,8 @@ func canary(found *rulestore.Rule, now traffic.Time) *canaryView {
 	return v
 }
 
-// fallsBack words what puts a canary back into shadow: surely more than its evidence predicted, and that nothing is known.
+// fallsBack words what puts a canary back into shadow: surely more than its evidence predicted, and that nothing is
+// known.
 func fallsBack(p *promotion.Prediction, hold string) (out []string) {
 	switch {
 	case p.KnownGood >= promotion.Unpredicted:
@@ -103,7 +105,8 @@ func canaryPlan(d *rules.Document) string {
 // gateView is one gate of a promotion, and how it was judged.
 type gateView struct{ Name, Allowed, Got, Outcome string }
 
-// judged adds what the promotion of a version would be judged by. A form that was sent names the time of what was looked at.
+// judged adds what the promotion of a version would be judged by. A form that was sent names the time of what was
+// looked at.
 func (p acting) judged(r *http.Request, see *reading, form *actForm, target *rules.Document, version int) error {
 	asked := acts.EvidenceRequest{Rule: target.ID, Version: version}
 	if text := r.PostFormValue("until"); text != "" {
@@ -120,7 +123,8 @@ func (p acting) judged(r *http.Request, see *reading, form *actForm, target *rul
 	if err != nil {
 		return err
 	}
-	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeCanary)), string(rules.ModeCanary), "Canary: "+canaryPlan(target), string(rules.ModeBlock), "Block all sources over the limit at once")
+	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeCanary)), string(rules.ModeCanary), "Canary: "+
+		canaryPlan(target), string(rules.ModeBlock), "Block all sources over the limit at once")
 	if form.Evidence, err = lookedAt(r, see, form, version, found.Document()); err != nil {
 		return err
 	}
@@ -133,14 +137,16 @@ func (p acting) judged(r *http.Request, see *reading, form *actForm, target *rul
 	}
 	for i := range found.Gates {
 		g := &found.Gates[i]
-		form.Gates = append(form.Gates, gateView{Name: gateWords(g.Gate), Allowed: shown.Text(g.Allowed), Got: shown.Text(orElse(g.Got, "not measurable")), Outcome: string(g.Outcome)})
+		form.Gates = append(form.Gates, gateView{Name: gateWords(g.Gate), Allowed: shown.Text(g.Allowed),
+			Got: shown.Text(orElse(g.Got, "not measurable")), Outcome: string(g.Outcome)})
 	}
-	form.Hidden = append(form.Hidden, param{"dossier", found.Hash}, param{"until", found.Until.UTC().Format(time.RFC3339Nano)})
+	form.Hidden = append(form.Hidden, param{"dossier", found.Hash},
+		param{"until", found.Until.UTC().Format(time.RFC3339Nano)})
 	return nil
 }
 
-// lookedAt is the evidence by which somebody promotes, whom it would have held among it; nil where there is no document. Those who are known to be good
-// come first: they are why one looks.
+// lookedAt is the evidence by which somebody promotes, whom it would have held among it; nil where there is no
+// document. Those who are known to be good come first: they are why one looks.
 func lookedAt(r *http.Request, see *reading, form *actForm, version int, document []byte) (*evidenceView, error) {
 	if document == nil {
 		return nil, nil
@@ -159,7 +165,9 @@ func lookedAt(r *http.Request, see *reading, form *actForm, version int, documen
 	}
 	slices.SortStableFunc(v.Top, func(a, b heldView) int { return cmp.Compare(knownFirst(a), knownFirst(b)) })
 	if n, known := d.Held.Requests.Known(); known && d.Observed.Minutes > 0 {
-		form.Summary = append(form.Summary, fmt.Sprintf("It would have refused %s a minute, in the time that was observed.", perMinute(n, d.Observed.Minutes)))
+		form.Summary = append(form.Summary,
+			fmt.Sprintf("It would have refused %s a minute, in the time that was observed.",
+				perMinute(n, d.Observed.Minutes)))
 	}
 	return v, nil
 }
@@ -186,7 +194,8 @@ func perMinute(n, minutes int64) string {
 // gateWords says what a gate asks for.
 func gateWords(gate string) string {
 	words := map[string]string{
-		"min_shadow": "Time watched in shadow", "max_known_good": "Known good, of those whom it would hold", "min_coverage": "Of those whom it would hold, how many could be judged",
+		"min_shadow": "Time watched in shadow", "max_known_good": "Known good, of those whom it would hold",
+		"min_coverage":      "Of those whom it would hold, how many could be judged",
 		"max_traffic_share": "Of all requests, those that it would refuse",
 	}
 	return orElse(words[gate], shown.Text(gate))

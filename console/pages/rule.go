@@ -167,7 +167,8 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 	}
 	for i := range found.Versions {
 		one := r.version(found, &found.Versions[i])
-		if r.forms && !found.Removed && one.Number != v.Version && !found.Versions[i].Version.Pending && r.may(access.Rollback, d.Owner) {
+		if r.forms && !found.Removed && one.Number != v.Version && !found.Versions[i].Version.Pending &&
+			r.may(access.Rollback, d.Owner) {
 			one.Back = fmt.Sprintf("/rules/%s/rollback?to=%d", url.PathEscape(d.ID), one.Number)
 		}
 		if i+1 < len(found.Versions) {
@@ -209,7 +210,8 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage) error 
 		return err
 	}
 	sums := sum(all.Rows)
-	v.Episodes, v.Sources, v.Events, v.WouldRefuse, v.About = sums.Episodes, sums.Sources, sums.Events, sums.WouldRefuse, sums.SourcesAbout
+	v.Episodes, v.Sources, v.Events, v.WouldRefuse, v.About = sums.Episodes, sums.Sources, sums.Events,
+		sums.WouldRefuse, sums.SourcesAbout
 	now, running, err := p.find.running(ctx, see, explore.Filter{Rule: v.ID, Since: see.now.Add(-runningWithin)}, ruleRunning)
 	if err != nil {
 		return err
@@ -249,7 +251,8 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage) error 
 		return err
 	}
 	v.Uncounted = uncounted(missed.Figures(v.ID))
-	v.Refused, err = p.o.History.RefusedIn(ctx, history.RefusalQuery{Stream: history.Live, Rule: v.ID, Since: v.Period.Since, Until: v.Period.end()})
+	v.Refused, err = p.o.History.RefusedIn(ctx, history.RefusalQuery{Stream: history.Live, Rule: v.ID,
+		Since: v.Period.Since, Until: v.Period.end()})
 	return err
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ruleAct is something that is done to a rule beside a change of its mode: its form, and what the form does when it is sent.
+// ruleAct is something that is done to a rule beside a change of its mode: its form, and what the form does when it is
+// sent.
 type ruleAct struct {
 	name string // in addresses
 	act  access.Act
@@ -49,32 +50,34 @@ func ruleActs() []ruleAct {
 func (p acting) routeRule() {
 	for _, a := range ruleActs() {
 		path := "/rules/{rule}/" + a.name
-		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: a.act, Rule: "rule"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
-			f, err := p.ruleForm(r, a, r.URL.Query())
-			if err != nil {
-				return err
-			}
-			return p.show(w, r, &shell{Name: "act", Title: f.Title, Active: "overview", Body: f.actForm})
-		}))
-		p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: path, Act: a.act, Rule: "rule"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
-			if err := r.ParseForm(); err != nil {
-				return &badRequest{"form", "", "fields as a form sends them"}
-			}
-			f, err := p.ruleForm(r, a, r.PostForm)
-			if err != nil {
-				return err
-			}
-			told := ""
-			if err = confirmed(r); err == nil {
-				told, err = a.do(f)
-			}
-			if err != nil {
-				return p.again(w, r, f.actForm, err)
-			}
-			p.forget()
-			http.Redirect(w, r, withDid(f.Back, told), http.StatusSeeOther)
-			return nil
-		}))
+		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: a.act, Rule: "rule"},
+			p.answered(func(w http.ResponseWriter, r *http.Request) error {
+				f, err := p.ruleForm(r, a, r.URL.Query())
+				if err != nil {
+					return err
+				}
+				return p.show(w, r, &shell{Name: "act", Title: f.Title, Active: "overview", Body: f.actForm})
+			}))
+		p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: path, Act: a.act, Rule: "rule"},
+			p.answered(func(w http.ResponseWriter, r *http.Request) error {
+				if err := r.ParseForm(); err != nil {
+					return &badRequest{"form", "", "fields as a form sends them"}
+				}
+				f, err := p.ruleForm(r, a, r.PostForm)
+				if err != nil {
+					return err
+				}
+				told := ""
+				if err = confirmed(r); err == nil {
+					told, err = a.do(f)
+				}
+				if err != nil {
+					return p.again(w, r, f.actForm, err)
+				}
+				p.forget()
+				http.Redirect(w, r, withDid(f.Back, told), http.StatusSeeOther)
+				return nil
+			}))
 	}
 }
 
@@ -105,18 +108,22 @@ func (p acting) ruleForm(r *http.Request, a ruleAct, q url.Values) (*ruleForm, e
 func (f *ruleForm) askLimit() error {
 	v, raised := &f.found.Newest.Version, f.found.Raised
 	if f.q.Get("end") != "" {
-		f.Title, f.Verb, f.Confirm, f.Danger = "End the raised limit of "+f.Rule, "End it", "It is to count by its document again", true
-		f.Means = []string{fmt.Sprintf("From now on the limit is %s again, as the document says.", shown.Count(v.Limit))}
+		f.Title, f.Verb, f.Confirm, f.Danger = "End the raised limit of "+f.Rule, "End it",
+			"It is to count by its document again", true
+		f.Means = []string{fmt.Sprintf("From now on the limit is %s again, as the document says.",
+			shown.Count(v.Limit))}
 		f.Hidden = append(f.Hidden, param{"end", "yes"})
 		return nil
 	}
 	f.Title, f.Verb, f.Confirm = "Raise the limit of "+f.Rule, "Raise", "Fewer are to be found for this time"
 	f.Means = []string{fmt.Sprintf("The document's limit is %s in %s. A higher one holds for requests before its end, which comes by itself; it only raises.", shown.Count(v.Limit), shown.Span(v.Window))}
 	if raised.In(f.see.now.Std()) {
-		f.Means = append(f.Means, fmt.Sprintf("It is raised to %s until %s UTC; this takes the place of that.", shown.Count(raised.Limit), shown.Stamp(traffic.At(raised.Until))))
+		f.Means = append(f.Means, fmt.Sprintf("It is raised to %s until %s UTC; this takes the place of that.",
+			shown.Count(raised.Limit), shown.Stamp(traffic.At(raised.Until))))
 	}
 	f.Inputs = []input{
-		{Name: "limit", Label: fmt.Sprintf("Limit, above %s", shown.Count(v.Limit)), Value: f.q.Get("limit"), Number: true, Required: true},
+		{Name: "limit", Label: fmt.Sprintf("Limit, above %s", shown.Count(v.Limit)), Value: f.q.Get("limit"),
+			Number: true, Required: true},
 		{Name: "for", Label: "For how long, 31d at most", Value: orElse(f.q.Get("for"), "2h"), Required: true},
 	}
 	return nil
@@ -127,11 +134,13 @@ func (f *ruleForm) setLimit() (string, error) {
 	if f.q.Get("end") == "" {
 		var err error
 		if asked.Limit, err = strconv.Atoi(strings.TrimSpace(f.q.Get("limit"))); err != nil || asked.Limit < 1 {
-			return "", &acts.Invalid{Field: "limit", Got: shown.Text(f.q.Get("limit")), Allowed: "a whole number above the document's limit"}
+			return "", &acts.Invalid{Field: "limit", Got: shown.Text(f.q.Get("limit")),
+				Allowed: "a whole number above the document's limit"}
 		}
 		end, err := f.endAsked(f.r)
 		if err != nil || end == 0 {
-			return "", &acts.Invalid{Field: "for", Got: shown.Text(f.q.Get("for")), Allowed: "a time such as 2h, 31d at most"}
+			return "", &acts.Invalid{Field: "for", Got: shown.Text(f.q.Get("for")),
+				Allowed: "a time such as 2h, 31d at most"}
 		}
 		asked.Until, told = traffic.Time(end).Std(), "limit"
 	}
@@ -146,14 +155,17 @@ func (f *ruleForm) askRollback() error {
 		return err
 	}
 	if !slices.ContainsFunc(f.found.Versions, func(v rulestore.StoredVersion) bool { return v.Version.Number == to }) {
-		return &badRequest{"to", shown.Text(f.q.Get("to")), fmt.Sprintf("a version of the rule, 1 to %d", f.found.Versions[0].Version.Number)}
+		return &badRequest{"to", shown.Text(f.q.Get("to")), fmt.Sprintf("a version of the rule, 1 to %d",
+			f.found.Versions[0].Version.Number)}
 	}
-	done, err := f.o.Acts.Rollback(f.r.Context(), f.see.visit.Actor, acts.RollbackRequest{Rule: f.Rule, To: to, DryRun: true})
+	done, err := f.o.Acts.Rollback(f.r.Context(), f.see.visit.Actor, acts.RollbackRequest{Rule: f.Rule, To: to,
+		DryRun: true})
 	if err != nil {
 		return err
 	}
 	f.plan = done.Plan
-	f.Title, f.Verb, f.Confirm = fmt.Sprintf("Roll %s back to version %d", f.Rule, to), "Roll back", "I have looked at what changes"
+	f.Title, f.Verb, f.Confirm = fmt.Sprintf("Roll %s back to version %d", f.Rule, to), "Roll back",
+		"I have looked at what changes"
 	f.Hidden = append(f.Hidden, param{"to", strconv.Itoa(to)})
 	f.Means = []string{fmt.Sprintf("The document of version %d becomes a new version, as an edit does.", to)}
 	for i := range f.plan.Changes {
@@ -171,7 +183,8 @@ func rollbackMeans(c *rulestore.RuleChange) []string {
 	case rulestore.ChangeWithdrawn:
 		out = append(out, "What is pending is withdrawn: the version that acts says the same.")
 	case rulestore.ChangePending:
-		out = append(out, "It may block more than the version that acts, and so waits for its promotion: "+shown.Text(strings.Join(c.Pending, "; "))+".")
+		out = append(out, "It may block more than the version that acts, and so waits for its promotion: "+
+			shown.Text(strings.Join(c.Pending, "; "))+".")
 	}
 	for _, line := range c.Diff {
 		out = append(out, shown.Text(line))
@@ -193,7 +206,8 @@ func (f *ruleForm) rollBack() (string, error) {
 	if err := acts.CheckReason(f.q.Get("reason")); err != nil { // which the form asks for, as all do
 		return "", err
 	}
-	done, err := f.o.Acts.Rollback(f.r.Context(), f.see.visit.Actor, acts.RollbackRequest{Rule: f.Rule, To: to, Shown: f.plan, Reason: f.q.Get("reason")})
+	done, err := f.o.Acts.Rollback(f.r.Context(), f.see.visit.Actor, acts.RollbackRequest{Rule: f.Rule, To: to,
+		Shown: f.plan, Reason: f.q.Get("reason")})
 	if err == nil && done.Plan != nil && !done.Plan.Changed() {
 		err = errors.New("nothing was changed: the version that acts says the same")
 	}
@@ -208,7 +222,8 @@ func (f *ruleForm) askReset() error {
 		_, err = subject.Values()
 	}
 	if err != nil {
-		return &badRequest{"subject", shown.Text(string(given)), "the canonical subject of a source as the rule counts it, such as ip=192.0.2.1%2F32"}
+		return &badRequest{"subject", shown.Text(string(given)),
+			"the canonical subject of a source as the rule counts it, such as ip=192.0.2.1%2F32"}
 	}
 	f.about = string(subject)
 	f.Title, f.Verb, f.Confirm = "Reset a count", "Reset", "What was counted is to be forgotten"
@@ -227,14 +242,16 @@ func (f *ruleForm) askReset() error {
 }
 
 func (f *ruleForm) reset() (string, error) {
-	_, err := f.o.Acts.ResetCount(f.r.Context(), f.see.visit.Actor, acts.ResetRequest{Rule: f.Rule, Subject: traffic.Subject(f.about), Reason: f.q.Get("reason")})
+	_, err := f.o.Acts.ResetCount(f.r.Context(), f.see.visit.Actor, acts.ResetRequest{Rule: f.Rule,
+		Subject: traffic.Subject(f.about), Reason: f.q.Get("reason")})
 	return "reset", err
 }
 
 // mostResets bounds how many counts the page of a source offers to reset.
 const mostResets = 6
 
-// resets are the counts of a source that a visitor may reset: of the rules that it was over the limit of, each as the rule counts it.
+// resets are the counts of a source that a visitor may reset: of the rules that it was over the limit of, each as the
+// rule counts it.
 func resets(see *reading, hits []history.RecordedHit) []actLink {
 	var out []actLink
 	if !see.forms {
@@ -243,11 +260,13 @@ func resets(see *reading, hits []history.RecordedHit) []actLink {
 	for i := range hits {
 		h := &hits[i]
 		rule := see.Rules[h.Rule]
-		if h.Stream != history.Live || rule == nil || rule.Mode == rules.ModeOff || !see.may(access.Reset, rule.Newest.Version.Owner) || digested(h.Subject) {
+		if h.Stream != history.Live || rule == nil || rule.Mode == rules.ModeOff || !see.may(access.Reset,
+			rule.Newest.Version.Owner) || digested(h.Subject) {
 			continue
 		}
 		masked := see.masker.Subject(see.visit.Actor, h.Subject)
-		one := actLink{Title: "Reset its count: " + h.Rule, Href: "/rules/" + url.PathEscape(h.Rule) + "/reset?subject=" + url.QueryEscape(string(masked))}
+		one := actLink{Title: "Reset its count: " + h.Rule, Href: "/rules/" + url.PathEscape(h.Rule) +
+			"/reset?subject=" + url.QueryEscape(string(masked))}
 		if who := see.source(h.Subject); len(who.Fields) > 1 {
 			one.Title += ", " + who.Label
 		}
@@ -261,7 +280,8 @@ func resets(see *reading, hits []history.RecordedHit) []actLink {
 // digested reports whether a source has a value of which only a digest is stored: its count cannot be named by that.
 func digested(s traffic.Subject) bool {
 	values, err := s.Values()
-	return err != nil || len(values) == 0 || slices.ContainsFunc(values, func(v traffic.SubjectValue) bool { return v.Digest })
+	return err != nil || len(values) == 0 || slices.ContainsFunc(values,
+		func(v traffic.SubjectValue) bool { return v.Digest })
 }
 
 // actsOn are what can be done to a rule by this visitor.

@@ -89,7 +89,8 @@ func sceneRule(id, owner, method, path string, limit int, window, ttl time.Durat
 func newScene() *scene {
 	s := &scene{random: rand.New(rand.NewPCG(7, 11)), now: sceneTime(), away: map[string]error{}, does: &doer{}, views: &keptViews{}}
 	s.refused = map[string]history.RefusedTotal{
-		"guest-token-flood": {Events: 18_662, Known: 41, Blocks: 84}, "login-stuffing": {Events: 9_120, Blocks: 60}, "search-hammer": {Events: 311, Blocks: 9}, "": {Events: 212, Blocks: 3},
+		"guest-token-flood": {Events: 18_662, Known: 41, Blocks: 84}, "login-stuffing": {Events: 9_120, Blocks: 60},
+		"search-hammer": {Events: 311, Blocks: 9}, "": {Events: 212, Blocks: 3},
 	}
 	const ip, device, user, key = traffic.FieldIP, traffic.FieldDevice, traffic.FieldUser, traffic.FieldAPIKey
 	s.rules = []rulestore.Rule{
@@ -100,7 +101,8 @@ func newScene() *scene {
 		sceneRule("search-hammer", "discovery", "GET", "/api/v2/search", 90, time.Minute, 30*time.Minute, rules.ModeCanary, ip),
 		sceneRule("playback-restart", "player", "POST", "/playback/{title}/start", 30, 10*time.Minute, 20*time.Minute, rules.ModeShadow, user, device),
 	}
-	s.rules[1].Newest.Version.Allow, s.rules[2].Newest.Version.Allow = []string{"offices"}, []string{"offices", "partners"}
+	s.rules[1].Newest.Version.Allow, s.rules[2].Newest.Version.Allow = []string{"offices"}, []string{"offices",
+		"partners"}
 	s.allow = sceneAllow()
 	for i := range s.rules {
 		if s.rules[i].Mode == rules.ModeShadow {
@@ -123,7 +125,8 @@ func newScene() *scene {
 	s.release("guest-token-flood", "198.51.100.77", "living-room-4411", s.now.Add(-9*time.Minute), "mara")
 	s.release("login-stuffing", "203.0.113.200", "", s.now.Add(-31*time.Minute), "on-call (ticket 4711)")
 	s.pulse = console.Pulse{Gates: gates(s.now)}
-	s.pulse.Stages = []console.StageLag{{Stage: "route", Records: 41}, {Stage: "detect", Records: 18}, {Stage: "record"}, {Stage: "enforce"}}
+	s.pulse.Stages = []console.StageLag{{Stage: "route", Records: 41}, {Stage: "detect", Records: 18},
+		{Stage: "record"}, {Stage: "enforce"}}
 	for i, e := range []audit.Entry{
 		{Actor: "mara", Action: "release", Object: "block login-stuffing ip=203.0.113.200%2F32", Reason: "a school behind one address (ticket 4711)"},
 		{Actor: "mara", Action: "promote", Object: "rule guest-token-flood", Reason: "two days of shadow, no viewer among the hits", Detail: "version 3, generation 2",
@@ -141,13 +144,17 @@ func newScene() *scene {
 func sceneAllow() []rulestore.AllowList {
 	made := sceneTime().Std().Add(-9 * 24 * time.Hour)
 	return []rulestore.AllowList{
-		{Version: 4, Created: made, Author: "jonas", Rules: []string{"guest-token-flood", "login-stuffing"}, List: rules.AllowList{ID: "offices", Owner: "identity-platform", Entries: []rules.AllowEntry{
-			{Kind: rules.AllowCIDR, Value: "198.51.100.0/24", Reason: "the office in the harbour"},
-			{Kind: rules.AllowCIDR, Value: "203.0.113.240/28", Reason: "a fair, ticket 4690", Until: sceneTime().Add(-24 * time.Hour)},
-			{Kind: rules.AllowUser, Value: "u0000042", Reason: "user u0000042 tests every night", Until: sceneTime().Add(9 * 24 * time.Hour)},
-			{Kind: rules.AllowAPIKey, Value: "pk_live_of_the_monitor", Reason: "our own monitor"},
-		}}},
-		{Version: 1, Created: made, Author: "mara", Rules: []string{"login-stuffing"}, List: rules.AllowList{ID: "partners", Owner: "partners"}},
+		{Version: 4, Created: made, Author: "jonas", Rules: []string{"guest-token-flood", "login-stuffing"},
+			List: rules.AllowList{ID: "offices", Owner: "identity-platform", Entries: []rules.AllowEntry{
+				{Kind: rules.AllowCIDR, Value: "198.51.100.0/24", Reason: "the office in the harbour"},
+				{Kind: rules.AllowCIDR, Value: "203.0.113.240/28", Reason: "a fair, ticket 4690",
+					Until: sceneTime().Add(-24 * time.Hour)},
+				{Kind: rules.AllowUser, Value: "u0000042", Reason: "user u0000042 tests every night",
+					Until: sceneTime().Add(9 * 24 * time.Hour)},
+				{Kind: rules.AllowAPIKey, Value: "pk_live_of_the_monitor", Reason: "our own monitor"},
+			}}},
+		{Version: 1, Created: made, Author: "mara", Rules: []string{"login-stuffing"},
+			List: rules.AllowList{ID: "partners", Owner: "partners"}},
 		{Version: 1, Created: made, Author: "mara", Rules: []string{}, List: rules.AllowList{ID: "unused"}},
 	}
 }
@@ -312,8 +319,9 @@ func (s *scene) FalsePositives(_ context.Context, rule string, _, _ traffic.Time
 		return history.FalsePositives{Released: history.Share{Why: "no block was written"}, KnownGood: none}, nil
 	}
 	return history.FalsePositives{
-		Released:  history.Share{Some: 2, All: 84},
-		KnownGood: history.Share{Some: history.Figure(s.refused[rule].Known), All: history.Figure(s.refused[rule].Events)},
+		Released: history.Share{Some: 2, All: 84},
+		KnownGood: history.Share{Some: history.Figure(s.refused[rule].Known),
+			All: history.Figure(s.refused[rule].Events)},
 	}, nil
 }
 
@@ -366,8 +374,11 @@ func admin() access.Visit {
 func gates(now traffic.Time) []console.Gate {
 	long := strings.Repeat("edge-of-the-world-", 4) + "1-0123456789ab"
 	good := blocklist.GateReport{
-		Instance: "edge-7-31-abcdef012345", Build: "1.4.0", Blocks: 14, Passed: 4_812_337, Refused: 90_221, Started: now, At: now,
+		Instance: "edge-7-31-abcdef012345", Build: "1.4.0", Blocks: 14, Passed: 4_812_337, Refused: 90_221,
+		Started: now, At: now,
 	}
-	other := blocklist.GateReport{Instance: long, Build: "1.3.2", Blocks: 14, Passed: 12, FailedOpen: 3, WouldRefuse: 8, Started: now, At: now}
-	return []console.Gate{{GateReport: good}, {GateReport: other, Doubts: []string{"reads requests by another identity map"}}}
+	other := blocklist.GateReport{Instance: long, Build: "1.3.2", Blocks: 14, Passed: 12, FailedOpen: 3,
+		WouldRefuse: 8, Started: now, At: now}
+	return []console.Gate{{GateReport: good}, {GateReport: other,
+		Doubts: []string{"reads requests by another identity map"}}}
 }

@@ -35,7 +35,8 @@ func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
 		_, err = blocklist.ParseSubject(subject)
 	}
 	if err != nil || subject == "" {
-		return nil, &badRequest{"subject", shown.Text(string(given)), "the canonical subject of a block, such as ip=192.0.2.1%2F32"}
+		return nil, &badRequest{"subject", shown.Text(string(given)),
+			"the canonical subject of a block, such as ip=192.0.2.1%2F32"}
 	}
 	let, err := p.letting(r.Context(), see, rule, subject)
 	if err != nil {
@@ -44,7 +45,8 @@ func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
 	who := see.source(subject)
 	form := &actForm{
 		Behind: p.behind(r.Context(), see, subject), about: string(subject), Inputs: let.inputs(see, q.Get),
-		Title: "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"), Source: &who, Rule: rule,
+		Title: "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"),
+		Source: &who, Rule: rule,
 		Means:   []string{"Requests of this source pass again at once. Evidence from before does not block it anew; new evidence does."},
 		Hidden:  []param{{"rule", rule}, {"subject", string(given)}},
 		Confirm: "Let it pass",
@@ -87,7 +89,8 @@ func (p acting) release(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// lift releases a source and, where that is asked, lets it pass first: evidence that comes between the two blocks nobody then.
+// lift releases a source and, where that is asked, lets it pass first: evidence that comes between the two blocks
+// nobody then.
 func (p acting) lift(r *http.Request, see *reading, subject traffic.Subject) (told string, err error) {
 	ctx, actor, rule := r.Context(), see.visit.Actor, r.PostFormValue("rule")
 	let, err := p.letting(ctx, see, rule, subject)
@@ -101,9 +104,11 @@ func (p acting) lift(r *http.Request, see *reading, subject traffic.Subject) (to
 	if err != nil {
 		return "", err
 	}
-	done, err := p.o.Acts.Release(ctx, actor, acts.ReleaseRequest{Rule: rule, Subject: subject, Reason: r.PostFormValue("reason"), Wait: releaseWait})
+	done, err := p.o.Acts.Release(ctx, actor, acts.ReleaseRequest{Rule: rule, Subject: subject,
+		Reason: r.PostFormValue("reason"), Wait: releaseWait})
 	if err == nil && done.Release == "" {
-		err = errors.New("nothing was released: " + orElse(done.Problem, "no block of this rule holds exactly this source"))
+		err = errors.New("nothing was released: " + orElse(done.Problem,
+			"no block of this rule holds exactly this source"))
 	}
 	switch {
 	case entry == nil:
@@ -159,7 +164,8 @@ func blockable(s traffic.Subject) traffic.Subject {
 			if p, err := address.Prefix(int(bits)); err == nil {
 				values[i].Value = p.String()
 			}
-		} else if p, err := netip.ParsePrefix(values[i].Value); err == nil && values[i].Field == traffic.FieldIP.String() {
+		} else if p, err := netip.ParsePrefix(values[i].Value); err == nil &&
+			values[i].Field == traffic.FieldIP.String() {
 			values[i].Value = p.Masked().String()
 		}
 	}
@@ -168,13 +174,14 @@ func blockable(s traffic.Subject) traffic.Subject {
 
 // routeBlock adds the form that blocks a source by hand, and what it does.
 func (p acting) routeBlock() {
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/block", Act: access.Block}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
-		form, _, err := p.blockForm(r, r.URL.Query())
-		if err != nil {
-			return err
-		}
-		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
-	}))
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/block", Act: access.Block},
+		p.answered(func(w http.ResponseWriter, r *http.Request) error {
+			form, _, err := p.blockForm(r, r.URL.Query())
+			if err != nil {
+				return err
+			}
+			return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
+		}))
 	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/block", Act: access.Block}, p.answered(p.block))
 }
 
@@ -190,18 +197,21 @@ func (p acting) blockForm(r *http.Request, q url.Values) (*actForm, traffic.Subj
 		return nil, "", err
 	}
 	if subject = blockable(subject); subject == "" || blockAddress(see, subject, of) == "" {
-		return nil, "", &badRequest{"of", shown.Text(of), "FIELD=VALUE of an ip, a device, a user, an api_key or a session, such as ip=203.0.113.7"}
+		return nil, "", &badRequest{"of", shown.Text(of),
+			"FIELD=VALUE of an ip, a device, a user, an api_key or a session, such as ip=203.0.113.7"}
 	}
 	who := see.source(subject)
 	return &actForm{
-		Title: "Block a source", Verb: "Block", Danger: true, Action: "/block", Back: "/sources?of=" + url.QueryEscape(of), Source: &who,
+		Title: "Block a source", Verb: "Block", Danger: true, Action: "/block", Back: "/sources?of=" +
+			url.QueryEscape(of), Source: &who,
 		Means: []string{
 			"From now on gates refuse its requests, whatever rules say, until the time is over or somebody releases it.",
 			"Whoever else is behind it is refused, too: see below with whom it was seen.",
 		},
-		Behind:  p.behind(r.Context(), see, subject),
-		Hidden:  []param{{"of", of}},
-		Block:   &blockForm{For: orElse(q.Get("for"), "1h"), Match: q.Get("match"), All: q.Get("what") == "everything" || q.Get("what") == "" && q.Get("match") == ""},
+		Behind: p.behind(r.Context(), see, subject),
+		Hidden: []param{{"of", of}},
+		Block: &blockForm{For: orElse(q.Get("for"), "1h"), Match: q.Get("match"),
+			All: q.Get("what") == "everything" || q.Get("what") == "" && q.Get("match") == ""},
 		Confirm: "I have looked at who is behind it",
 	}, subject, nil
 }
@@ -216,7 +226,8 @@ func (p acting) block(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err = confirmed(r); err == nil {
 		asked := acts.BlockRequest{
-			Subject: subject, Everything: r.PostFormValue("what") == "everything", Match: form.Block.Match, For: strings.TrimSpace(form.Block.For), Reason: r.PostFormValue("reason"), Wait: releaseWait,
+			Subject: subject, Everything: r.PostFormValue("what") == "everything", Match: form.Block.Match,
+			For: strings.TrimSpace(form.Block.For), Reason: r.PostFormValue("reason"), Wait: releaseWait,
 		}
 		_, err = p.o.Acts.Block(r.Context(), access.From(r.Context()), asked)
 	}
@@ -236,7 +247,8 @@ func (p acting) block(w http.ResponseWriter, r *http.Request) error {
 // eraseWait is how long the form waits for an erasure, which goes on after that.
 const eraseWait = 10 * time.Second
 
-// eraseAddress is where one value of an identity is erased from history; empty for whoever may not, and for what is several values or none.
+// eraseAddress is where one value of an identity is erased from history; empty for whoever may not, and for what is
+// several values or none.
 func eraseAddress(r *reading, subject traffic.Subject, given string) string {
 	values, err := subject.Values()
 	if err != nil || len(values) != 1 || values[0].Missing || !r.forms || !r.may(access.Erase, "") {
@@ -250,13 +262,14 @@ func eraseAddress(r *reading, subject traffic.Subject, given string) string {
 
 // routeErase adds the form that takes a person out of history, and what it does.
 func (p acting) routeErase() {
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/erase", Act: access.Erase}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
-		form, _, err := p.eraseForm(r, r.URL.Query().Get("of"))
-		if err != nil {
-			return err
-		}
-		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "explore", Body: form})
-	}))
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/erase", Act: access.Erase},
+		p.answered(func(w http.ResponseWriter, r *http.Request) error {
+			form, _, err := p.eraseForm(r, r.URL.Query().Get("of"))
+			if err != nil {
+				return err
+			}
+			return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "explore", Body: form})
+		}))
 	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/erase", Act: access.Erase}, p.answered(p.erase))
 }
 
@@ -272,11 +285,13 @@ func (p acting) eraseForm(r *http.Request, of string) (*actForm, string, error) 
 	}
 	values, err := subject.Values()
 	if err != nil || len(values) != 1 || eraseAddress(see, subject, of) == "" {
-		return nil, "", &badRequest{"of", shown.Text(of), "FIELD=VALUE of one person, such as user=alice or ip=203.0.113.9"}
+		return nil, "", &badRequest{"of", shown.Text(of),
+			"FIELD=VALUE of one person, such as user=alice or ip=203.0.113.9"}
 	}
 	who := see.source(subject)
 	return &actForm{
-		Title: "Erase a person from history", Verb: "Erase", Danger: true, Action: "/erase", Back: "/sources?of=" + url.QueryEscape(of), Source: &who,
+		Title: "Erase a person from history", Verb: "Erase", Danger: true, Action: "/erase", Back: "/sources?of=" +
+			url.QueryEscape(of), Source: &who,
 		Means: []string{
 			"Episodes with their evidence, samples of requests in the episodes of others, decisions about blocks that have ended and saved views are deleted. They do not come back.",
 			"The audit trail calls the person by a pseudonym from then on, also in the reason that is written here. Nobody is released: blocks hold until they end.",
@@ -296,7 +311,8 @@ func (p acting) erase(w http.ResponseWriter, r *http.Request) error {
 	}
 	var state acts.ErasureState
 	if err = confirmed(r); err == nil {
-		state, err = p.o.Acts.Erase(r.Context(), access.From(r.Context()), acts.EraseRequest{Subject: person, Reason: r.PostFormValue("reason"), Wait: eraseWait})
+		state, err = p.o.Acts.Erase(r.Context(), access.From(r.Context()), acts.EraseRequest{Subject: person,
+			Reason: r.PostFormValue("reason"), Wait: eraseWait})
 	}
 	if err != nil {
 		return p.again(w, r, form, err)

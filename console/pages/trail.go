@@ -139,11 +139,13 @@ func (p *Pages) health(w http.ResponseWriter, r *http.Request) error {
 	}
 	pulse := p.o.Pulse()
 	v := &healthPage{
-		Period: span, Problems: pulse.Problems, Stages: pulse.Stages, Gates: pulse.Gates, GatesUnknown: pulse.GatesUnknown,
-		Rules: len(see.Rules), Blocks: len(see.Blocks), Command: p.o.Command + " doctor",
+		Period: span, Problems: pulse.Problems, Stages: pulse.Stages, Gates: pulse.Gates,
+		GatesUnknown: pulse.GatesUnknown,
+		Rules:        len(see.Rules), Blocks: len(see.Blocks), Command: p.o.Command + " doctor",
 	}
 	if see.redis != "" {
-		v.Problems = append(v.Problems, console.Problem{Part: "Redis", Detail: "does not answer: blocks and releases are not shown"})
+		v.Problems = append(v.Problems, console.Problem{Part: "Redis",
+			Detail: "does not answer: blocks and releases are not shown"})
 	}
 	for _, s := range v.Stages {
 		v.Lag += s.Records

@@ -35,7 +35,8 @@ func post(t testing.TB, p *Pages, v access.Visit, address string, form url.Value
 
 // blocking is the form of a block by hand.
 func blocking(of, length, what, match string) url.Values {
-	return url.Values{"of": {of}, "for": {length}, "what": {what}, "match": {match}, "reason": {"a scraper"}, "confirm": {"yes"}}
+	return url.Values{"of": {of}, "for": {length}, "what": {what}, "match": {match}, "reason": {"a scraper"},
+		"confirm": {"yes"}}
 }
 
 // A form is done only with a tick, and what comes of it is a page of its own.
@@ -54,7 +55,8 @@ func TestFormsAct(t *testing.T) {
 	verdict := func(got string, outcome promotion.Outcome) []promotion.Verdict {
 		return []promotion.Verdict{{Gate: "max_known_good", Allowed: "at most 0%", Got: got, Outcome: outcome}}
 	}
-	turned := &acts.TurnedError{Rule: "catalogue-scrape", Since: sceneTime().Std(), Then: verdict("0%", promotion.Passed), Now: verdict("2%", promotion.Failed)}
+	turned := &acts.TurnedError{Rule: "catalogue-scrape", Since: sceneTime().Std(), Then: verdict("0%",
+		promotion.Passed), Now: verdict("2%", promotion.Failed)}
 	tests := []struct {
 		name, address string
 		form          url.Values
@@ -68,9 +70,12 @@ func TestFormsAct(t *testing.T) {
 		{"no tick", "/rules/catalogue-scrape/promote", without("confirm"), nil, 422, "", "tick the box", 0},
 		{"no time", "/rules/catalogue-scrape/promote", without("until"), nil, 400, "", "until", 0},
 		{"somebody was quicker", "/rules/catalogue-scrape/promote", whole, &acts.ChangedError{Rule: "catalogue-scrape"}, 409, "", "Look at the rule again", 1},
-		{"a gate turned", "/rules/catalogue-scrape/promote", whole, turned, 409, "", "Known good, of those whom it would hold: then 0% (passed), now 2% (failed); allowed is at most 0%", 1},
-		{"a gate does not pass", "/rules/catalogue-scrape/promote", whole, &rulestore.GatesError{Verdicts: turned.Now}, 422, "", "Known good, of those whom it would hold: found 2% (failed), allowed is at most 0%.", 1},
-		{"looked at long ago", "/rules/catalogue-scrape/promote", whole, &acts.Invalid{Field: "until", Got: until, Allowed: "a time of the last 19m: look again"}, 422, "", "look again", 1},
+		{"a gate turned", "/rules/catalogue-scrape/promote", whole, turned, 409, "",
+			"Known good, of those whom it would hold: then 0% (passed), now 2% (failed); allowed is at most 0%", 1},
+		{"a gate does not pass", "/rules/catalogue-scrape/promote", whole, &rulestore.GatesError{Verdicts: turned.Now},
+			422, "", "Known good, of those whom it would hold: found 2% (failed), allowed is at most 0%.", 1},
+		{"looked at long ago", "/rules/catalogue-scrape/promote", whole, &acts.Invalid{Field: "until", Got: until,
+			Allowed: "a time of the last 19m: look again"}, 422, "", "look again", 1},
 		{"half done", "/rules/catalogue-scrape/promote", whole, &acts.UnfinishedError{Done: "stored", Undone: "not told", Cause: errors.New("Redis")}, 502, "", "What is done stays done", 1},
 		{"not by him", "/rules/catalogue-scrape/promote", whole, &access.Forbidden{Act: access.Promote}, 403, "", "You may not", 1},
 		{"demote", "/rules/login-stuffing/demote", whole, nil, 303, "/rules/login-stuffing?did=demote", "", 1},
@@ -83,30 +88,55 @@ func TestFormsAct(t *testing.T) {
 		{"erase several", "/erase", erasing("ip=203.0.113.7%2F32&device=tv-7", "x"), nil, 400, "", "FIELD=VALUE of one person", 0},
 		{"erase by a path", "/erase", erasing("path=/x", "x"), nil, 400, "", "FIELD=VALUE", 0},
 		{"erase with the store away", "/erase", erasing("user=alice", "x"), errors.New("PostgreSQL does not answer"), 422, "", "PostgreSQL does not answer", 1},
-		{"block", "/block", blocking("ip=203.0.113.7", "2h", "everything", ""), nil, 303, "/sources?of=ip%3D203.0.113.7&did=block", "", 1},
-		{"block with ENFORCE away", "/block", blocking("ip=203.0.113.7", "2h", "everything", ""), &acts.UnfinishedError{Done: "stored", Undone: "not done"}, 303, "/sources?of=ip%3D203.0.113.7&did=ordered", "", 1},
-		{"block for too long", "/block", blocking("ip=203.0.113.7", "1y", "everything", ""), &acts.Invalid{Field: "for", Got: "1y", Allowed: "1s to 31d"}, 422, "", "Allowed: 1s to 31d", 1},
-		{"block without a tick", "/block", url.Values{"of": {"ip=203.0.113.7"}, "for": {"1h"}, "reason": {"x"}}, nil, 422, "", "tick the box", 0},
+		{"block", "/block", blocking("ip=203.0.113.7", "2h", "everything", ""), nil, 303,
+			"/sources?of=ip%3D203.0.113.7&did=block", "", 1},
+		{"block with ENFORCE away", "/block", blocking("ip=203.0.113.7", "2h", "everything", ""),
+			&acts.UnfinishedError{Done: "stored", Undone: "not done"}, 303, "/sources?of=ip%3D203.0.113.7&did=ordered",
+			"", 1},
+		{"block for too long", "/block", blocking("ip=203.0.113.7", "1y", "everything", ""),
+			&acts.Invalid{Field: "for", Got: "1y", Allowed: "1s to 31d"}, 422, "", "Allowed: 1s to 31d", 1},
+		{"block without a tick", "/block", url.Values{"of": {"ip=203.0.113.7"}, "for": {"1h"}, "reason": {"x"}}, nil,
+			422, "", "tick the box", 0},
 		{"block a path", "/block", blocking("path=/x", "1h", "everything", ""), nil, 400, "", "FIELD=VALUE", 0},
-		{"never block", "/never-block/change", url.Values{"entry": {"198.51.100.0/24"}, "for": {"30d"}, "reason": {"the office"}, "confirm": {"yes"}}, nil, 303, "/never-block?did=never", "", 1},
-		{"never block without a tick", "/never-block/change", url.Values{"entry": {"198.51.100.0/24"}, "reason": {"the office"}}, nil, 422, "", "tick the box", 0},
-		{"never block for nonsense", "/never-block/change", url.Values{"entry": {"198.51.100.0/24"}, "for": {"soon"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "such as 30d", 0},
-		{"never block nobody", "/never-block/change", url.Values{"entry": {"x"}, "reason": {"x"}, "confirm": {"yes"}}, &acts.Invalid{Field: "entries[0]", Got: "x", Allowed: "an address"}, 422, "", "Allowed: an address", 1},
-		{"let be blocked", "/never-block/change", url.Values{"remove": {"198.51.100.0/24"}, "reason": {"moved"}, "confirm": {"yes"}}, nil, 303, "/never-block?did=never-remove", "", 1},
+		{"never block", "/never-block/change", url.Values{"entry": {"198.51.100.0/24"}, "for": {"30d"},
+			"reason": {"the office"}, "confirm": {"yes"}}, nil, 303, "/never-block?did=never", "", 1},
+		{"never block without a tick", "/never-block/change", url.Values{"entry": {"198.51.100.0/24"},
+			"reason": {"the office"}}, nil, 422, "", "tick the box", 0},
+		{"never block for nonsense", "/never-block/change", url.Values{"entry": {"198.51.100.0/24"}, "for": {"soon"},
+			"reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "such as 30d", 0},
+		{"never block nobody", "/never-block/change", url.Values{"entry": {"x"}, "reason": {"x"}, "confirm": {"yes"}},
+			&acts.Invalid{Field: "entries[0]", Got: "x", Allowed: "an address"}, 422, "", "Allowed: an address", 1},
+		{"let be blocked", "/never-block/change", url.Values{"remove": {"198.51.100.0/24"}, "reason": {"moved"},
+			"confirm": {"yes"}}, nil, 303, "/never-block?did=never-remove", "", 1},
 		{"block nobody", "/block", blocking("", "1h", "everything", ""), nil, 400, "", "FIELD=VALUE", 0},
-		{"block a proxy", "/block", blocking("ip=203.0.113.7", "1h", "everything", ""), &acts.NeverBlockedError{Subject: "ip=203.0.113.7%2F32", Entry: netip.MustParsePrefix("203.0.113.0/24"), List: "never_block"}, 409, "", "203.0.113.0/24 is in never_block", 1},
-		{"raise a limit", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"}, "reason": {"the sale"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=limit", "", 1},
-		{"raise a limit by words", "/rules/login-stuffing/limit", url.Values{"limit": {"much"}, "for": {"2h"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "a whole number above", 0},
-		{"raise a limit for good", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "such as 2h", 0},
-		{"raise a limit that somebody else raised", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"}, "reason": {"x"}, "confirm": {"yes"}}, &acts.ChangedError{Rule: "login-stuffing"}, 409, "", "Look at the rule again", 1},
-		{"end a raised limit", "/rules/login-stuffing/limit", url.Values{"end": {"yes"}, "reason": {"over"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=limit-end", "", 1},
-		{"roll back", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"wrong"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=rollback", "", 1},
-		{"roll back without a reason", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "confirm": {"yes"}}, nil, 422, "", "words that say why", 0},
-		{"roll back another rule than was seen", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"x"}, "seen": {"r6"}, "confirm": {"yes"}}, nil, 409, "", "Look at the rule again", 0},
-		{"roll back another plan", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"x"}, "confirm": {"yes"}}, rulestore.ErrOvertaken, 409, "", "Look at the rule again", 1},
-		{"reset", "/rules/login-stuffing/reset", url.Values{"subject": {"ip=203.0.113.7%2F32"}, "reason": {"a test"}, "confirm": {"yes"}}, nil, 303, "/sources?of=ip%3D203.0.113.7&did=reset", "", 1},
-		{"reset what counts otherwise", "/rules/login-stuffing/reset", url.Values{"subject": {"user=x"}, "reason": {"x"}, "confirm": {"yes"}}, errors.New("it counts by ip"), 422, "", "it counts by ip", 1},
-		{"reset nonsense", "/rules/login-stuffing/reset", url.Values{"subject": {"%%"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 400, "", "canonical subject", 0},
+		{"block a proxy", "/block", blocking("ip=203.0.113.7", "1h", "everything", ""),
+			&acts.NeverBlockedError{Subject: "ip=203.0.113.7%2F32", Entry: netip.MustParsePrefix("203.0.113.0/24"),
+				List: "never_block"}, 409, "", "203.0.113.0/24 is in never_block", 1},
+		{"raise a limit", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"},
+			"reason": {"the sale"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=limit", "", 1},
+		{"raise a limit by words", "/rules/login-stuffing/limit", url.Values{"limit": {"much"}, "for": {"2h"},
+			"reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "a whole number above", 0},
+		{"raise a limit for good", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "reason": {"x"},
+			"confirm": {"yes"}}, nil, 422, "", "such as 2h", 0},
+		{"raise a limit that somebody else raised", "/rules/login-stuffing/limit", url.Values{"limit": {"50"},
+			"for": {"2h"}, "reason": {"x"}, "confirm": {"yes"}}, &acts.ChangedError{Rule: "login-stuffing"}, 409, "",
+			"Look at the rule again", 1},
+		{"end a raised limit", "/rules/login-stuffing/limit", url.Values{"end": {"yes"}, "reason": {"over"},
+			"confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=limit-end", "", 1},
+		{"roll back", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"wrong"},
+			"confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=rollback", "", 1},
+		{"roll back without a reason", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "confirm": {"yes"}},
+			nil, 422, "", "words that say why", 0},
+		{"roll back another rule than was seen", "/rules/login-stuffing/rollback", url.Values{"to": {"2"},
+			"reason": {"x"}, "seen": {"r6"}, "confirm": {"yes"}}, nil, 409, "", "Look at the rule again", 0},
+		{"roll back another plan", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"x"},
+			"confirm": {"yes"}}, rulestore.ErrOvertaken, 409, "", "Look at the rule again", 1},
+		{"reset", "/rules/login-stuffing/reset", url.Values{"subject": {"ip=203.0.113.7%2F32"}, "reason": {"a test"},
+			"confirm": {"yes"}}, nil, 303, "/sources?of=ip%3D203.0.113.7&did=reset", "", 1},
+		{"reset what counts otherwise", "/rules/login-stuffing/reset", url.Values{"subject": {"user=x"},
+			"reason": {"x"}, "confirm": {"yes"}}, errors.New("it counts by ip"), 422, "", "it counts by ip", 1},
+		{"reset nonsense", "/rules/login-stuffing/reset", url.Values{"subject": {"%%"}, "reason": {"x"},
+			"confirm": {"yes"}}, nil, 400, "", "canonical subject", 0},
 		{"release of nothing", "/release", url.Values{"confirm": {"yes"}, "rule": {"login-stuffing"}, "subject": {"x"}}, nil, 400, "", "canonical subject", 0},
 	}
 	for _, tt := range tests {
@@ -124,7 +154,8 @@ func TestFormsAct(t *testing.T) {
 	}
 	hand := newScene()
 	post(t, newPages(t, hand.options()), admin(), "/block", blocking("ip=2001:db8::7", "2h", "match", "{path: /v1/*}"))
-	asked := acts.BlockRequest{Subject: "ip=2001%3Adb8%3A%3A%2F64", Match: "{path: /v1/*}", For: "2h", Wait: releaseWait, Reason: "a scraper"}
+	asked := acts.BlockRequest{Subject: "ip=2001%3Adb8%3A%3A%2F64", Match: "{path: /v1/*}", For: "2h",
+		Wait: releaseWait, Reason: "a scraper"}
 	if got := hand.does.did[0]; got != asked {
 		t.Errorf("asked for %+v, want %+v", got, asked)
 	}
@@ -132,18 +163,22 @@ func TestFormsAct(t *testing.T) {
 	for _, what := range []string{"everything", "match", "bogus", ""} {
 		both := newScene()
 		post(t, newPages(t, both.options()), admin(), "/block", blocking("ip=203.0.113.7", "1h", what, "{path: /v1/*}"))
-		if got, ok := both.does.did[0].(acts.BlockRequest); !ok || got.Match != "{path: /v1/*}" || got.Everything != (what == "everything") {
+		if got, ok := both.does.did[0].(acts.BlockRequest); !ok || got.Match != "{path: /v1/*}" ||
+			got.Everything != (what == "everything") {
 			t.Errorf("%q: asked for %+v", what, both.does.did[0])
 		}
 	}
 	back := newScene()
-	post(t, newPages(t, back.options()), admin(), "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"wrong"}, "confirm": {"yes"}})
+	post(t, newPages(t, back.options()), admin(), "/rules/login-stuffing/rollback", url.Values{"to": {"2"},
+		"reason": {"wrong"}, "confirm": {"yes"}})
 	if got := back.does.did[0].(acts.RollbackRequest); got.To != 2 || got.Shown == nil || got.DryRun {
 		t.Errorf("asked for %+v, want the plan that was shown", got)
 	}
 	high := newScene()
-	post(t, newPages(t, high.options()), admin(), "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"}, "reason": {"the sale"}, "confirm": {"yes"}, "seen": {"r7"}})
-	if got, want := high.does.did[0], (acts.LimitRequest{Rule: "login-stuffing", Limit: 50, Until: sceneTime().Add(2 * time.Hour).Std(), Reason: "the sale", Seen: "r7"}); got != want {
+	post(t, newPages(t, high.options()), admin(), "/rules/login-stuffing/limit", url.Values{"limit": {"50"},
+		"for": {"2h"}, "reason": {"the sale"}, "confirm": {"yes"}, "seen": {"r7"}})
+	if got, want := high.does.did[0], (acts.LimitRequest{Rule: "login-stuffing", Limit: 50,
+		Until: sceneTime().Add(2 * time.Hour).Std(), Reason: "the sale", Seen: "r7"}); got != want {
 		t.Errorf("asked for %+v, want %+v", got, want)
 	}
 	s := newScene()
@@ -154,20 +189,25 @@ func TestFormsAct(t *testing.T) {
 	}
 }
 
-// What came after somebody had looked is said on the page that tells that it is done. A link that somebody has made up says nothing else.
+// What came after somebody had looked is said on the page that tells that it is done. A link that somebody has made up
+// says nothing else.
 func TestPromotionsSayWhatHasCome(t *testing.T) {
 	until := sceneTime().Std().Format("2006-01-02T15:04:05Z07:00")
 	s := newScene()
 	s.does.grown = acts.Grown{Sources: 3, Events: 5, Since: sceneTime().Std()}
 	p := newPages(t, s.options())
-	form := url.Values{"confirm": {"yes"}, "reason": {"two quiet days"}, "seen": {"r7"}, "version": {"3"}, "to": {"block"}, "dossier": {"c0f76e34"}, "until": {until}}
+	form := url.Values{"confirm": {"yes"}, "reason": {"two quiet days"}, "seen": {"r7"}, "version": {"3"},
+		"to": {"block"}, "dossier": {"c0f76e34"}, "until": {until}}
 	_, _, h := post(t, p, admin(), "/rules/catalogue-scrape/promote", form)
-	if _, body, _ := get(t, p, admin(), h.Get("Location")); !strings.Contains(body, "Promoted: it blocks from now on. 3 sources had 5 more events since 14:30 UTC.") {
+	if _, body, _ := get(t, p, admin(), h.Get("Location")); !strings.Contains(body,
+		"Promoted: it blocks from now on. 3 sources had 5 more events since 14:30 UTC.") {
 		t.Errorf("%s does not say what has come", h.Get("Location"))
 	}
-	for _, link := range []string{"did=promote", "did=promote&sources=x&events=5&looked=1", "did=promote&sources=-3&events=5&looked=1", "did=promote&sources=3&events=0&looked=1", "did=promote&events=5",
+	for _, link := range []string{"did=promote", "did=promote&sources=x&events=5&looked=1",
+		"did=promote&sources=-3&events=5&looked=1", "did=promote&sources=3&events=0&looked=1", "did=promote&events=5",
 		"did=promote&sources=99999999999999999999&events=5&looked=1"} {
-		if _, body, _ := get(t, p, admin(), "/rules/catalogue-scrape?"+link); strings.Contains(body, "more event") || !strings.Contains(body, "Promoted: it blocks from now on.</p>") {
+		if _, body, _ := get(t, p, admin(), "/rules/catalogue-scrape?"+link); strings.Contains(body, "more event") ||
+			!strings.Contains(body, "Promoted: it blocks from now on.</p>") {
 			t.Errorf("%s tells of events", link)
 		}
 	}
@@ -200,42 +240,63 @@ func TestRolesSeeWhatTheyMay(t *testing.T) {
 		{"owner's source", person(access.Owner, "player"), "/sources?of=user%3Dalice", 200, "Timeline", "/erase?"},
 		{"owner's form to erase", person(access.Owner, "player"), "/erase?of=user%3Dalice", 403, "may not", "textarea"},
 		{"admin's form to erase", person(access.Admin), "/erase?of=user%3Dalice", 200, "They do not come back", ""},
-		{"admin's source to block", person(access.Admin), "/sources?of=user%3Dalice", 200, "/block?of=user%3Dalice", ""},
-		{"owner's source to block", person(access.Owner, "player"), "/sources?of=user%3Dalice", 200, "Timeline", "/block?"},
+		{"admin's source to block", person(access.Admin), "/sources?of=user%3Dalice", 200, "/block?of=user%3Dalice",
+			""},
+		{"owner's source to block", person(access.Owner, "player"), "/sources?of=user%3Dalice", 200, "Timeline",
+			"/block?"},
 		{"owner's blocks", person(access.Owner, "player"), "/blocks", 200, "in force", "by hand"},
 		{"admin's blocks", person(access.Admin), "/blocks", 200, `action="/block"`, ""},
 		{"owner's form to block", person(access.Owner, "player"), "/block?of=user%3Dalice", 403, "may not", "textarea"},
-		{"admin's form to block", person(access.Admin), "/block?of=ip%3D203.0.113.7", 200, "seen with 7 users: ann, ben", ""},
-		{"analyst's release shows who is behind", person(access.Analyst), "/release?rule=login-stuffing&subject=ip%3D203.0.113.7%252F32", 200, "seen with 7 users: ann, ben", ""},
+		{"admin's form to block", person(access.Admin), "/block?of=ip%3D203.0.113.7", 200,
+			"seen with 7 users: ann, ben", ""},
+		{"analyst's release shows who is behind", person(access.Analyst),
+			"/release?rule=login-stuffing&subject=ip%3D203.0.113.7%252F32", 200, "seen with 7 users: ann, ben", ""},
 		{"viewer's never-block list", person(access.Viewer), "/never-block", 200, "the office", "/never-block/change"},
-		{"admin's never-block list", person(access.Admin), "/never-block", 200, "/never-block/change?remove=198.51.100.7%2F32", "remove=203.0.113"},
-		{"owner's form to never block", person(access.Owner, "player"), "/never-block/change", 403, "may not", "textarea"},
+		{"admin's never-block list", person(access.Admin), "/never-block", 200,
+			"/never-block/change?remove=198.51.100.7%2F32", "remove=203.0.113"},
+		{"owner's form to never block", person(access.Owner, "player"), "/never-block/change", 403, "may not",
+			"textarea"},
 		{"admin's form to never block", person(access.Admin), "/never-block/change", 200, "are released", ""},
 		{"a rule by hand has no page", person(access.Viewer), "/rules/by-hand", 303, "/blocks?rule=by-hand", ""},
-		{"owner's block id", person(access.Owner, "identity-platform"), "/hits/" + held(s), 200, "/rules/login-stuffing/demote", ""},
-		{"owner's block id to let pass", person(access.Owner, "identity-platform"), "/hits/" + held(s), 200, "&amp;pass=30d", ""},
+		{"owner's block id", person(access.Owner, "identity-platform"), "/hits/" + held(s), 200,
+			"/rules/login-stuffing/demote", ""},
+		{"owner's block id to let pass", person(access.Owner, "identity-platform"), "/hits/" + held(s), 200,
+			"&amp;pass=30d", ""},
 		{"other owner's block id", person(access.Owner, "player"), "/hits/" + held(s), 200, "/release?", "pass=30d"},
-		{"other owner's block id to demote", person(access.Owner, "player"), "/hits/" + held(s), 200, "/release?", "/demote"},
-		{"owner's limit", person(access.Owner, "identity-platform"), "/rules/login-stuffing", 200, "/rules/login-stuffing/limit", "limit?end"},
-		{"owner's older versions", person(access.Owner, "identity-platform"), "/rules/login-stuffing", 200, "/rules/login-stuffing/rollback?to=2", "rollback?to=3"},
+		{"other owner's block id to demote", person(access.Owner, "player"), "/hits/" + held(s), 200, "/release?",
+			"/demote"},
+		{"owner's limit", person(access.Owner, "identity-platform"), "/rules/login-stuffing", 200,
+			"/rules/login-stuffing/limit", "limit?end"},
+		{"owner's older versions", person(access.Owner, "identity-platform"), "/rules/login-stuffing", 200,
+			"/rules/login-stuffing/rollback?to=2", "rollback?to=3"},
 		{"other owner's limit", person(access.Owner, "player"), "/rules/login-stuffing", 200, "Blocking", "/limit"},
-		{"other owner's older versions", person(access.Owner, "player"), "/rules/login-stuffing", 200, "Blocking", "/rollback"},
-		{"other owner's form of a limit", person(access.Owner, "player"), "/rules/login-stuffing/limit", 403, "may not", "textarea"},
-		{"other owner's form of a rollback", person(access.Owner, "player"), "/rules/login-stuffing/rollback?to=2", 403, "may not", "textarea"},
-		{"other owner's form of a reset", person(access.Owner, "player"), "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32", 403, "may not", "textarea"},
-		{"owner's source to reset", person(access.Owner, "identity-platform"), "/sources?of=ip%3D203.0.113.7", 200, "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32", "/rules/catalogue-scrape/reset"},
+		{"other owner's older versions", person(access.Owner, "player"), "/rules/login-stuffing", 200, "Blocking",
+			"/rollback"},
+		{"other owner's form of a limit", person(access.Owner, "player"), "/rules/login-stuffing/limit", 403,
+			"may not", "textarea"},
+		{"other owner's form of a rollback", person(access.Owner, "player"), "/rules/login-stuffing/rollback?to=2",
+			403, "may not", "textarea"},
+		{"other owner's form of a reset", person(access.Owner, "player"),
+			"/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32", 403, "may not", "textarea"},
+		{"owner's source to reset", person(access.Owner, "identity-platform"), "/sources?of=ip%3D203.0.113.7", 200,
+			"/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32", "/rules/catalogue-scrape/reset"},
 		{"viewer's source to reset", person(access.Viewer), "/sources?of=ip%3D203.0.113.7", 200, "Timeline", "/reset?"},
-		{"what a rollback means", person(access.Admin), "/rules/login-stuffing/rollback?to=2", 200, "waits for its promotion: the limit is lower", ""},
+		{"what a rollback means", person(access.Admin), "/rules/login-stuffing/rollback?to=2", 200,
+			"waits for its promotion: the limit is lower", ""},
 		{"a rollback to no version", person(access.Admin), "/rules/login-stuffing/rollback?to=9", 400, "1 to 3", ""},
 		{"a rollback to nothing", person(access.Admin), "/rules/login-stuffing/rollback", 400, "1 to 3", ""},
 		{"viewer's allow lists", person(access.Viewer), "/allow", 200, "/allow/offices", ""},
 		{"viewer's allow list", person(access.Viewer), "/allow/offices", 200, "the office in the harbour", "/change"},
 		{"secrets of an allow list", person(access.Admin), "/allow/offices", 200, "…itor", "pk_live_of"},
 		{"owner's allow list", person(access.Owner, "partners"), "/allow/partners", 200, "/allow/partners/change", ""},
-		{"other owner's allow list", person(access.Owner, "partners"), "/allow/offices", 200, "198.51.100.0/24", "/change"},
-		{"other owner's form of an allow list", person(access.Owner, "partners"), "/allow/offices/change", 403, "may not", "textarea"},
-		{"admin's form to remove", person(access.Admin), "/allow/offices/change?version=4&remove=1", 200, "198.51.100.0/24, let pass since", ""},
-		{"admin's form to remove a secret", person(access.Admin), "/allow/offices/change?version=4&remove=4", 200, "API key …itor", "pk_live_of"},
+		{"other owner's allow list", person(access.Owner, "partners"), "/allow/offices", 200, "198.51.100.0/24",
+			"/change"},
+		{"other owner's form of an allow list", person(access.Owner, "partners"), "/allow/offices/change", 403,
+			"may not", "textarea"},
+		{"admin's form to remove", person(access.Admin), "/allow/offices/change?version=4&remove=1", 200,
+			"198.51.100.0/24, let pass since", ""},
+		{"admin's form to remove a secret", person(access.Admin), "/allow/offices/change?version=4&remove=4", 200,
+			"API key …itor", "pk_live_of"},
 		{"no such allow list", person(access.Viewer), "/allow/ofices", 404, "Did you mean &#34;offices&#34;", ""},
 		{"viewer's file", person(access.Viewer), "/explore.csv", 403, "may not", ""},
 	}

@@ -97,7 +97,8 @@ func (c *connection) NeverBlockList(ctx context.Context, _ access.Actor) ([]acts
 }
 
 // ChangeNeverBlock is acts.Service's.
-func (c *connection) ChangeNeverBlock(ctx context.Context, _ access.Actor, r acts.NeverRequest) (done acts.NeverDone, err error) {
+func (c *connection) ChangeNeverBlock(ctx context.Context, _ access.Actor, r acts.NeverRequest) (done acts.NeverDone,
+	err error) {
 	return done, c.post(ctx, "never-block/entries", r, &done)
 }
 

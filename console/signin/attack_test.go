@@ -476,8 +476,10 @@ func TestLocalIsForThisMachineAlone(t *testing.T) {
 	s.want(s.do(client, "POST", "/rules/logins/promote", "", nil), 200)
 	s.want(s.do(client, "POST", "/rules/logins/promote", "", func(r *http.Request) { r.Header.Set("Origin", s.url) }), 200)
 	for _, header := range []string{
-		"Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: ", "Forwarded: for=127.0.0.1", "X-Real-IP: 127.0.0.1",
-		"X-Forwarded-Host: localhost", "X-Forwarded-Proto: http", "Via: 1.1 edge", "True-Client-IP: ::1", "CF-Connecting-IP: 192.0.2.1",
+		"Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site", "X-Forwarded-For: 127.0.0.1",
+		"X-Forwarded-For: ", "Forwarded: for=127.0.0.1", "X-Real-IP: 127.0.0.1",
+		"X-Forwarded-Host: localhost", "X-Forwarded-Proto: http", "Via: 1.1 edge", "True-Client-IP: ::1",
+		"CF-Connecting-IP: 192.0.2.1",
 	} {
 		name, value, _ := strings.Cut(header, ": ")
 		got := s.do(client, "POST", "/rules/logins/promote", "", func(r *http.Request) { r.Header.Set(name, value) })
@@ -490,7 +492,8 @@ func TestLocalIsForThisMachineAlone(t *testing.T) {
 	port := s.url[strings.LastIndexByte(s.url, ':'):]
 	for host, status := range map[string]int{
 		"localhost" + port: 200, "LOCALHOST": 200, "[::1]" + port: 200, "127.0.0.2": 200,
-		"0.0.0.0" + port: 403, "[::]" + port: 403, "192.0.2.1": 403, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+		"0.0.0.0" + port: 403, "[::]" + port: 403, "192.0.2.1": 403, "localhost.evil.example": 421,
+		"127.0.0.1.evil.example": 421,
 	} {
 		if got := s.do(client, "GET", "/", "", func(r *http.Request) { r.Host = host }); got.status != status {
 			t.Errorf("asked for as %q: got %d %s", host, got.status, got.body)

@@ -261,9 +261,11 @@ func TestFormsOfTheSignInCannotBeForged(t *testing.T) {
 			t.Errorf("%s: got %d %s", name, got.status, got.body)
 		}
 	}
-	for method, status := range map[string]int{"GET": 303, "HEAD": 303, "PUT": 401} { // what anybody gets who is not signed in
+	// So is answered whoever is not signed in.
+	for method, status := range map[string]int{"GET": 303, "HEAD": 303, "PUT": 401} {
 		got := s.do(attacker, method, "/signin/invite?"+evil.Encode(), "", page)
-		if told := fmt.Sprint(got.header, got.body); got.status != status || strings.Contains(told, evil.Get("invite")) {
+		if told := fmt.Sprint(got.header, got.body); got.status != status || strings.Contains(told,
+			evil.Get("invite")) {
 			t.Errorf("%s: got %d %s", method, got.status, told)
 		}
 	}

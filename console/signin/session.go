@@ -104,7 +104,8 @@ func (g *Guard) bySession(w http.ResponseWriter, r *http.Request, v visit) (visi
 		return v, &refusal{status: http.StatusServiceUnavailable, reason: reasonStore, detail: "who you are cannot be looked up just now; nothing was done", wait: 5 * time.Second}
 	}
 	v.Actor = g.o.ActorOf(&found, g.o.Clock())
-	if v.Actor.Role == access.Nobody { // the configuration knew his groups, or his token, when he signed in, and does not any more
+	// The configuration knew his groups, or his token, when he signed in, and does not any more.
+	if v.Actor.Role == access.Nobody {
 		g.dropCookie(w, sessionCookie)
 		v.ended = true
 		return v, nil

@@ -16,12 +16,15 @@ import (
 
 // Entry is one deliberate act: who did what to what, and why.
 type Entry struct {
-	At     time.Time `json:"at"` // set by the database
-	Actor  string    `json:"actor"`
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block, never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in, sign-in-refused, sign-out, end-session
-	Object string    `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
-	Reason string    `json:"reason"`
-	Detail string    `json:"detail,omitempty"`
+	At    time.Time `json:"at"` // set by the database
+	Actor string    `json:"actor"`
+	// Action is apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block,
+	// never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in,
+	// sign-in-refused, sign-out, end-session
+	Action string `json:"action"`
+	Object string `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	Reason string `json:"reason"`
+	Detail string `json:"detail,omitempty"`
 	// Before and After are what the act found and what it left behind, in parts that Part separates; None where there was, or is, nothing.
 	// Empty: nothing that has a value was changed, or it is not known.
 	Before string `json:"before,omitempty"`

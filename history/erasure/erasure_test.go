@@ -45,7 +45,8 @@ func TestErase(t *testing.T) {
 	decision("d3", "user=bob", "bob", now.Add(-time.Minute))
 	b.Run(t, `INSERT INTO block_decisions (stream, id, action, reason, rule, subject, user_id, hit, generation, since, until, at, decided_by)
 		VALUES ('live', 'd4', 'written', '', 'flood', 'user=alice', 'alice', '5', 1, $1, $1, $1, 'enforce')`, now.Add(-time.Hour)) // its hit is over for longer
-	for _, r := range []struct{ rule, block string }{{"flood", "1"}, {"flood", "1"}, {"flood", "4"}, {"flood", "5"}, {"other", "1"}, {"flood", ""}} {
+	for _, r := range []struct{ rule, block string }{{"flood", "1"}, {"flood", "1"}, {"flood", "4"}, {"flood", "5"},
+		{"other", "1"}, {"flood", ""}} {
 		b.Run(t, `INSERT INTO refusals (stream, id, rule, block, keyed_partition, minute, latest, seen, events, known_good)
 			VALUES ('live', gen_random_uuid()::text, $1, $2, 0, $3, $3, $3, 1, 0)`, r.rule, r.block, now.Add(-time.Minute))
 	}
@@ -62,7 +63,9 @@ func TestErase(t *testing.T) {
 	eraser := erasure.New(b.DB, b.Streams)
 	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "alice"}, By: "root", Reason: "alice asked for it", DryRun: true}
 	want := []erasure.Count{
-		{What: "sums of refused requests", N: 3}, {What: "episodes", N: 2}, {What: "samples in episodes of other sources", N: 1}, {What: "block decisions", N: 2}, {What: "saved views", N: 1},
+		{What: "sums of refused requests", N: 3}, {What: "episodes", N: 2},
+		{What: "samples in episodes of other sources", N: 1}, {What: "block decisions", N: 2},
+		{What: "saved views", N: 1},
 		{What: "entries of the audit trail, in which a pseudonym stands now", N: 2},
 	}
 	dry, err := eraser.Erase(t.Context(), request)

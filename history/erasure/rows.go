@@ -27,8 +27,10 @@ func (w *work) episodes(ctx context.Context) error {
 	if running > 0 {
 		w.left("episodes that run", running, "they are erased, and RECORD stores each again with its next record; erase again when they have ended")
 	}
-	for _, view := range []string{"hits_all", "hits_beside_all"} { // of how far they were nobody is named, and nobody asks without them
-		if _, err := w.tx.Exec(ctx, "DELETE FROM hit_points WHERE id IN (SELECT id FROM "+view+" WHERE "+condition+")", args...); err != nil {
+	// Of how far they were nobody is named, and nobody asks without them.
+	for _, view := range []string{"hits_all", "hits_beside_all"} {
+		if _, err := w.tx.Exec(ctx, "DELETE FROM hit_points WHERE id IN (SELECT id FROM "+view+" WHERE "+condition+")",
+			args...); err != nil {
 			return err
 		}
 	}
@@ -59,7 +61,8 @@ func (w *work) refused(ctx context.Context) error {
 		{"id", "hits_all", "block_subject"}, {"hit", "block_decisions_all", "subject"},
 	} {
 		condition, args := w.person.condition(of.subject)
-		tag, err := w.tx.Exec(ctx, "DELETE FROM refusals WHERE (rule, block) IN (SELECT rule, left("+of.hit+", 16) FROM "+
+		tag, err := w.tx.Exec(ctx, "DELETE FROM refusals WHERE (rule, block) IN (SELECT rule, left("+of.hit+
+			", 16) FROM "+
 			of.view+" WHERE "+condition+")", args...)
 		if err != nil {
 			return err

@@ -98,7 +98,8 @@ func (b *builder) weigh() {
 	}
 }
 
-// whole is a sum over the minutes in which the version's own block was tried: what it would have refused is a part of that.
+// whole is a sum over the minutes in which the version's own block was tried: what it would have refused is a part of
+// that.
 func (b *builder) whole(rows []minuteRow, of func(*minuteRow) int64) (n int64) {
 	for i := range rows {
 		if !b.others[rows[i].minute] {
@@ -128,7 +129,8 @@ func (b *builder) traffic() {
 		none := unknown("no router has told of an event")
 		t.All, t.Refused, t.Matched = none, none, none
 	}
-	t.Counted, t.WithReach = atLeast(sum(b.counted, events), b.short), b.ofTried(atLeast(sum(b.counted, reached), b.short))
+	t.Counted, t.WithReach = atLeast(sum(b.counted, events), b.short), b.ofTried(atLeast(sum(b.counted, reached),
+		b.short))
 	if len(b.counted) == 0 && !b.explained() || len(b.all)+len(b.counted) == 0 {
 		none := unknown("DETECT has recorded no minute of this version")
 		t.Counted, t.WithReach = none, none

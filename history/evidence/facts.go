@@ -10,19 +10,24 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// facts are what has been counted as a version counts it: they belong to that, and not to a number. An edit of what is done about sources over
-// the limit, of who answers for the rule or of whom it allows leaves them as they are; one of match, key, window, count or limit begins anew.
+// facts are what has been counted as a version counts it: they belong to that, and not to a number. An edit of what is
+// done about sources over the limit, of who answers for the rule or of whom it allows leaves them as they are; one of
+// match, key, window, count or limit begins anew.
 type facts struct {
 	acting   []rulestore.StoredVersion // all that acted, in order; of a version that never did, it alone
 	versions []int64                   // that count so, the version itself among them
-	keyed    []int64                   // whose blocks hold sources by the same key: their hits name whom the block would hold
-	tried    []int64                   // of versions, those whose blocks are the same: what they would have refused is what this one would have
-	spans    []interval                // when versions acted, ascending and apart; of a version that never did, from its beginning on
+	// keyed are those whose blocks hold sources by the same key: their hits name whom the block would hold
+	keyed []int64
+	// tried are, of versions, those whose blocks are the same: what they would have refused is what this one would have
+	tried []int64
+	// spans are when versions acted, ascending and apart; of a version that never did, from its beginning on
+	spans []interval
 }
 
 // factsOf finds what counts as v does among the versions of r.
 func factsOf(r *rulestore.Rule, v *rulestore.StoredVersion, role Role) (f facts) {
-	acted := slices.DeleteFunc(slices.Clone(r.Versions), func(o rulestore.StoredVersion) bool { return o.Acted.IsZero() })
+	acted := slices.DeleteFunc(slices.Clone(r.Versions),
+		func(o rulestore.StoredVersion) bool { return o.Acted.IsZero() })
 	slices.SortFunc(acted, func(a, b rulestore.StoredVersion) int {
 		return cmp.Or(a.Acted.Compare(b.Acted), cmp.Compare(a.Version.Number, b.Version.Number))
 	})
@@ -37,7 +42,8 @@ func factsOf(r *rulestore.Rule, v *rulestore.StoredVersion, role Role) (f facts)
 		if o.Block != nil && d.Block != nil && slices.Equal(o.Block.Key, d.Block.Key) {
 			f.keyed = append(f.keyed, int64(o.Number))
 		}
-		if o.Lineage != v.Version.Lineage || !rules.SameCount(&o.Document, d) || role == Candidate && (o.Candidate == nil || *o.Candidate != *d.Candidate) {
+		if o.Lineage != v.Version.Lineage || !rules.SameCount(&o.Document, d) || role == Candidate &&
+			(o.Candidate == nil || *o.Candidate != *d.Candidate) {
 			continue
 		}
 		number := int64(o.Number)
@@ -75,8 +81,8 @@ func (f *facts) acted() []int64 {
 	return out
 }
 
-// mixed reports whether episodes may have been opened under versions whose blocks hold others, so that rows do not all name whom this one would. An
-// episode is cut after a day.
+// mixed reports whether episodes may have been opened under versions whose blocks hold others, so that rows do not all
+// name whom this one would. An episode is cut after a day.
 func (a *asked) mixed() bool {
 	const day = 24 * time.Hour
 	return a.version.Block != nil && slices.ContainsFunc(a.acting, func(v rulestore.StoredVersion) bool {

@@ -10,9 +10,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Grown is of how many sources over the limit of a version more was told between two times, and how many events that were. Both are of the points
-// of their episodes, and 0 where the time is older than those are kept.
-func (s *Store) Grown(ctx context.Context, rule string, version int, since, until traffic.Time) (sources, events int64, err error) {
+// Grown is of how many sources over the limit of a version more was told between two times, and how many events that
+// were. Both are of the points of their episodes, and 0 where the time is older than those are kept.
+func (s *Store) Grown(ctx context.Context, rule string, version int, since, until traffic.Time) (sources, events int64,
+	err error) {
 	r, err := s.rules.Find(ctx, rule)
 	if err != nil {
 		return 0, 0, err
@@ -29,12 +30,15 @@ func (s *Store) Grown(ctx context.Context, rule string, version int, since, unti
 	const day = 24 * time.Hour
 	err = s.db.QueryRow(ctx, `SELECT count(DISTINCT subject), coalesce(sum(more), 0)::bigint FROM (
 		SELECT h.subject, h.first, max(p.now - p.before) AS more
-		FROM (SELECT id, max(events) AS now, coalesce(max(events) FILTER (WHERE minute < $4), 0) AS before FROM hit_points
-			WHERE rule = $2 AND minute < $5 AND id IN (SELECT id FROM hit_points WHERE rule = $2 AND minute >= $4 AND minute < $5) GROUP BY id) p
+		FROM (SELECT id, max(events) AS now, coalesce(max(events) FILTER (WHERE minute < $4), 0) AS before
+			FROM hit_points
+			WHERE rule = $2 AND minute < $5 AND id IN (SELECT id FROM hit_points WHERE rule = $2 AND minute >= $4
+				AND minute < $5) GROUP BY id) p
 		JOIN `+view+` h USING (id)
 		WHERE h.stream = $1 AND h.lineage = $3 AND p.now > p.before AND h.day BETWEEN $6::date AND $7::date`+kind+`
 		GROUP BY h.subject, h.first) e`,
-		a.stream, rule, a.version.Lineage, postgres.Timestamp(since), postgres.Timestamp(until), since.Add(-2*day).Std(), until.Add(day).Std()).Scan(&sources, &events)
+		a.stream, rule, a.version.Lineage, postgres.Timestamp(since), postgres.Timestamp(until),
+		since.Add(-2*day).Std(), until.Add(day).Std()).Scan(&sources, &events)
 	if err != nil {
 		return 0, 0, s.db.Fail("reading what has come since", err)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// readRaised reads when the limit was raised above the document's: sources between the two were over the one and not over the other.
+// readRaised reads when the limit was raised above the document's: sources between the two were over the one and not
+// over the other.
 func (f *found) readRaised(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
 	if a.Role != Acting {
 		return nil // a candidate and a pending version have their limits as they are written
@@ -36,7 +37,8 @@ type listed struct {
 	list  rules.AllowList // without entries where it was removed
 }
 
-// readAllowed finds out when a source was let pass that is counted by the end of the span: for want of an entry, or since the rule names other lists.
+// readAllowed finds out when a source was let pass that is counted by the end of the span: for want of an entry, or
+// since the rule names other lists.
 func (f *found) readAllowed(ctx context.Context, tx pgx.Tx, a *asked) error {
 	var names []string
 	for i := range a.acting {

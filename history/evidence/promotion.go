@@ -11,7 +11,8 @@ import (
 )
 
 // ForPromotion is the dossier of a version of a rule that somebody thinks of promoting, as the rule store keeps it, with its summary: from
-// when something first counted as the version does up to until, of MaxSpan at most. nil, and a line that says why, where not a minute has passed in between.
+// when something first counted as the version does up to until, of MaxSpan at most. nil, and a line that says why,
+// where not a minute has passed in between.
 func (s *Store) ForPromotion(ctx context.Context, rule string, version int, until time.Time, by string, never func(traffic.Subject) bool) (*rulestore.Dossier, []string, error) {
 	v, err := s.rules.Find(ctx, rule)
 	if err != nil {

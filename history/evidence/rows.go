@@ -61,7 +61,8 @@ type topRow struct {
 
 // before reports whether it is shown rather than other.
 func (t *topRow) before(other *topRow) bool {
-	return cmp.Or(cmp.Compare(other.refused, t.refused), cmp.Compare(other.events, t.events), cmp.Compare(t.hit, other.hit)) < 0
+	return cmp.Or(cmp.Compare(other.refused, t.refused), cmp.Compare(other.events, t.events), cmp.Compare(t.hit,
+		other.hit)) < 0
 }
 
 // heldRow is a source, by its place among sources, that another rule held.
@@ -148,7 +149,8 @@ func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error
 }
 
 func scanMinute(row pgx.CollectableRow) (m minuteRow, err error) {
-	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good, &m.forgot, &m.other)
+	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good, &m.forgot,
+		&m.other)
 	return m, err
 }
 
@@ -162,7 +164,8 @@ func (f *found) readSteps(ctx context.Context, tx pgx.Tx, a *asked) error {
 	for i := 1; i <= maxSteps; i++ {
 		fmt.Fprintf(&columns, ", coalesce(sum(refused_at[%d]), 0)::bigint", i)
 	}
-	rows, err := tx.Query(ctx, "SELECT limits"+columns.String()+` FROM rule_minutes WHERE stream = $1 AND minute >= $2 AND minute < $3 AND rule = $4 AND rule_version = ANY ($5::bigint[])
+	rows, err := tx.Query(ctx, "SELECT limits"+columns.String()+
+		` FROM rule_minutes WHERE stream = $1 AND minute >= $2 AND minute < $3 AND rule = $4 AND rule_version = ANY ($5::bigint[])
 		AND kind = $6 AND limits <> '{}' GROUP BY limits ORDER BY limits`, a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.tried, string(a.told()))
 	if err != nil {
 		return fmt.Errorf("other limits: %w", err)
@@ -264,7 +267,8 @@ func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 		args = append(args, addresses)
 		from += fmt.Sprintf(" AND ip = ANY ($%d::cidr[])", len(args))
 	}
-	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, refused, events, id, samples`+from+` AND `+who+` = ANY (`+subjects+`::text[])
+	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, refused, events, id, samples`+from+` AND `+who+
+		` = ANY (`+subjects+`::text[])
 		ORDER BY `+who+`, refused DESC, events DESC, id`, args...)
 	if err != nil {
 		return fmt.Errorf("samples: %w", err)

@@ -40,13 +40,15 @@ type sourceRow struct {
 	atLeast        bool
 	asked          bool  // whether other rules held it
 	lost           int64 // episodes of which it is not known how far they were
-	// rows are the names that its rows have, where they name it otherwise: they were opened under versions with other blocks.
+	// rows are the names that its rows have, where they name it otherwise: they were opened under versions with other
+	// blocks.
 	rows []traffic.Subject
 }
 
 // absorb takes other in, which is the same source under another name.
 func (s *sourceRow) absorb(other *sourceRow) {
-	s.episodes, s.events, s.refused, s.lost = s.episodes+other.episodes, s.events+other.events, s.refused+other.refused, s.lost+other.lost
+	s.episodes, s.events, s.refused, s.lost = s.episodes+other.episodes, s.events+other.events, s.refused+
+		other.refused, s.lost+other.lost
 	s.peak, s.first, s.last = max(s.peak, other.peak), min(s.first, other.first), max(s.last, other.last)
 	s.good, s.users, s.devices = max(s.good, other.good), max(s.users, other.users), max(s.devices, other.devices)
 	s.atLeast, s.rows = s.atLeast || other.atLeast, append(s.rows, other.rows...)
@@ -65,7 +67,8 @@ const (
 func (r *ranking) readSources(ctx context.Context, tx pgx.Tx, a *asked, part half) error {
 	from, args := a.episodes()
 	asks := fmt.Sprint("$", len(args)+1)
-	rows, err := tx.Query(ctx, `SELECT who, blockable, unnamed, count(*), `+postgres.Sum("events")+`, max(peak), min(first), max(last), `+postgres.Sum("refused")+`,
+	rows, err := tx.Query(ctx, `SELECT who, blockable, unnamed, count(*), `+postgres.Sum("events")+
+		`, max(peak), min(first), max(last), `+postgres.Sum("refused")+`,
 			max(known_good), max(users), max(devices), bool_or(at_least), count(*) FILTER (WHERE lost)
 		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, unnamed, events, peak, first, last, refused, known_good, users, devices, at_least, lost`+from+`) e
 		WHERE `+asks+` < 0 OR hashtext(who) & 1 = `+asks+` GROUP BY who, blockable, unnamed`, append(args, int(part))...)
@@ -76,7 +79,8 @@ func (r *ranking) readSources(ctx context.Context, tx pgx.Tx, a *asked, part hal
 	var unnamed bool
 	mixed := map[traffic.Subject]*sourceRow{} // those that a block can hold, where rows may name them otherwise
 	_, err = pgx.ForEachRow(rows, []any{
-		&s.subject, &s.blockable, &unnamed, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
+		&s.subject, &s.blockable, &unnamed, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first),
+		postgres.ScanTime(&s.last), &s.refused,
 		&s.good, &s.users, &s.devices, &s.atLeast, &s.lost,
 	}, func() error {
 		if !a.mixed() {

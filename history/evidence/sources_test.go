@@ -35,7 +35,8 @@ func TestSourcesAreKept(t *testing.T) {
 		}
 		slices.SortFunc(f.sources[f.ordered:], func(a, b sourceRow) int { return compareSources(&a, &b) })
 		slices.SortFunc(all, func(a, b sourceRow) int { return compareSources(&a, &b) })
-		if f.total != int64(n) || !slices.EqualFunc(f.sources, all[:min(n, most)], func(a, b sourceRow) bool { return compareSources(&a, &b) == 0 }) {
+		if f.total != int64(n) || !slices.EqualFunc(f.sources, all[:min(n, most)],
+			func(a, b sourceRow) bool { return compareSources(&a, &b) == 0 }) {
 			t.Errorf("of %d sources %d were kept of %d that were seen", n, len(f.sources), f.total)
 		}
 	}

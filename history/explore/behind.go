@@ -38,11 +38,13 @@ type SeenAs struct {
 // mostTop is how many values of a field Behind names.
 const mostTop = 5
 
-// Behind tells who is behind a source: what it was over since a time, with whom it was seen, and whether it is known to be good.
+// Behind tells who is behind a source: what it was over since a time, with whom it was seen, and whether it is known to
+// be good.
 func (x *Explorer) Behind(ctx context.Context, source string, since traffic.Time) (Behind, error) {
 	f := Filter{Source: source, Since: since}
 	if source == "" {
-		return Behind{}, &BadFilterError{Field: "source", Allowed: "an address, a prefix, field=value, a value of any field, or a canonical subject"}
+		return Behind{}, &BadFilterError{Field: "source",
+			Allowed: "an address, a prefix, field=value, a value of any field, or a canonical subject"}
 	}
 	q, err := x.hitQuery(ctx, &f)
 	if err != nil {
@@ -53,7 +55,8 @@ func (x *Explorer) Behind(ctx context.Context, source string, since traffic.Time
 	if err != nil {
 		return Behind{}, err
 	}
-	b := Behind{Since: since, Episodes: min(len(hits), mostPivoted), More: len(hits) > mostPivoted, Rules: []string{}, With: []SeenAs{}}
+	b := Behind{Since: since, Episodes: min(len(hits), mostPivoted), More: len(hits) > mostPivoted, Rules: []string{},
+		With: []SeenAs{}}
 	met := map[identity]*Pivot{}
 	for i := range hits[:b.Episodes] {
 		h := &hits[i]
@@ -105,7 +108,8 @@ func (b *Behind) Lines(show func(field, value string) string) []string {
 		newest = "the newest "
 	}
 	lines := []string{
-		fmt.Sprintf("%s%s with %s over the limit since %s, the last at %s; running: %d", newest, plural.Of(b.Episodes, "episode"), plural.Of(b.Events, "event"),
+		fmt.Sprintf("%s%s with %s over the limit since %s, the last at %s; running: %d", newest, plural.Of(b.Episodes,
+			"episode"), plural.Of(b.Events, "event"),
 			at(b.Since), at(b.Last), b.Running),
 		"over the limit of " + strings.Join(b.Rules, ", "),
 	}
@@ -123,7 +127,8 @@ func (b *Behind) Lines(show func(field, value string) string) []string {
 		if as.Values > len(values) {
 			values = append(values, "…")
 		}
-		lines = append(lines, fmt.Sprintf("seen with %s: %s", plural.Of(as.Values, as.Field), strings.Join(values, ", ")))
+		lines = append(lines, fmt.Sprintf("seen with %s: %s", plural.Of(as.Values, as.Field), strings.Join(values,
+			", ")))
 	}
 	return lines
 }

@@ -254,13 +254,15 @@ func naiveGroups(hits []detectors.Hit, by explore.Group, since traffic.Time) map
 				r.Sources++
 			}
 		}
-		r.WouldRefuse, r.Peak, r.First, r.Last = r.WouldRefuse+h.Refused, max(r.Peak, int64(h.Peak)), min(r.First, h.First), max(r.Last, h.Last)
+		r.WouldRefuse, r.Peak, r.First, r.Last = r.WouldRefuse+h.Refused, max(r.Peak, int64(h.Peak)),
+			min(r.First, h.First), max(r.Last, h.Last)
 		sums[key] = r
 	}
 	return sums
 }
 
-// refusals are what gates refused by blocks of some hits, long after their episodes, too; some by blocks that nobody knows.
+// refusals are what gates refused by blocks of some hits, long after their episodes, too; some by blocks that nobody
+// knows.
 func refusals(hits []detectors.Hit, seed uint64) []detectors.Hit {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var out []detectors.Hit
@@ -268,8 +270,10 @@ func refusals(hits []detectors.Hit, seed uint64) []detectors.Hit {
 		h := &hits[r.IntN(len(hits))]
 		at := traffic.At(h.Last.Add(time.Duration(r.IntN(3*24*60)) * time.Minute).Std().Truncate(time.Minute))
 		one := detectors.Hit{
-			Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: h.Rule, Block: h.ID[:16],
-			Count: int64(1 + r.IntN(50)), First: at, Last: at.Add(time.Second), Seen: at.Add(time.Minute), Source: i, Keyed: 3,
+			Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: h.Rule,
+			Block: h.ID[:16],
+			Count: int64(1 + r.IntN(50)), First: at, Last: at.Add(time.Second), Seen: at.Add(time.Minute), Source: i,
+			Keyed: 3,
 		}
 		switch r.IntN(12) {
 		case 0:
@@ -296,9 +300,11 @@ func addRefused(sums map[string]explore.GroupRow, hits, refused []detectors.Hit,
 		}
 		h := behind[one.Rule+" "+one.Block]
 		row := explore.GroupRow{First: one.First, Last: one.Last, Refused: history.Figure(one.Count)}
-		if of := (explore.Filter{Rule: f.Rule, Owner: f.Owner, Source: f.Source, Field: f.Field, State: f.State}); h == nil {
+		if of := (explore.Filter{Rule: f.Rule, Owner: f.Owner, Source: f.Source, Field: f.Field,
+			State: f.State}); h == nil {
 			of.Since, of.Until = 0, 0
-			if f.Source != "" || f.Field != "" || f.State != "" || by == explore.BySource || len(naive([]detectors.Hit{*one}, of)) == 0 {
+			if f.Source != "" || f.Field != "" || f.State != "" || by == explore.BySource ||
+				len(naive([]detectors.Hit{*one}, of)) == 0 {
 				continue
 			}
 		} else if behind := *h; true {
@@ -325,7 +331,8 @@ func addRefused(sums map[string]explore.GroupRow, hits, refused []detectors.Hit,
 		case !ok:
 			own[key] = true
 		case own[key]: // nothing but refused requests
-			row.First, row.Last, row.Refused = min(was.First, row.First), max(was.Last, row.Last), was.Refused+row.Refused
+			row.First, row.Last, row.Refused = min(was.First, row.First), max(was.Last, row.Last), was.Refused+
+				row.Refused
 		default:
 			was.Refused += row.Refused
 			row = was

@@ -45,8 +45,9 @@ func orderNames() []string {
 	return []string{string(ByEvents), string(ByEpisodes), string(BySources), string(ByPeak), string(ByLast)}
 }
 
-// GroupRow sums up episodes. Each episode counts once, whatever the number of blocks that it may lead to. A row that has
-// none is of requests that gates refused by blocks of episodes from before the time asked about, or not in its hour or day.
+// GroupRow sums up episodes. Each episode counts once, whatever the number of blocks that it may lead to. A row that
+// has none is of requests that gates refused by blocks of episodes from before the time asked about, or not in its hour
+// or day.
 type GroupRow struct {
 	Rule     string          `json:"rule,omitempty"`    // by rule and source
 	Source   traffic.Subject `json:"subject,omitempty"` // by source: the rule's key
@@ -56,8 +57,10 @@ type GroupRow struct {
 	// SourcesAbout says that Sources is an estimate: a rule had more than 256 in an hour that history has summed up.
 	SourcesAbout bool  `json:"sources_about,omitempty"`
 	Events       int64 `json:"events"`
-	WouldRefuse  int64 `json:"would_refuse"` // requests that the rules' blocks alone would have refused; none of them is of Refused
-	// Refused is how many requests gates refused, by the requests' own time; history.UnknownFigure: the log does not tell.
+	// WouldRefuse is the requests that the rules' blocks alone would have refused; none of them is of Refused.
+	WouldRefuse int64 `json:"would_refuse"`
+	// Refused is how many requests gates refused, by the requests' own time; history.UnknownFigure: the log does not
+	// tell.
 	Refused history.Figure `json:"refused"`
 	Peak    int64          `json:"peak"`  // the greatest
 	First   traffic.Time   `json:"first"` // of the earliest episode; without episodes, of the refused requests
@@ -89,7 +92,8 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	if err != nil {
 		return Groups{}, err
 	}
-	ask := &grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, counted: f.Counted, untold: f.NoSources}
+	ask := &grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, counted: f.Counted,
+		untold: f.NoSources}
 	if q.Kind == "" || q.Kind == detectors.KindHit { // of all others nobody is blocked
 		ask.refused = refusalsOf(&q)
 	}
@@ -179,7 +183,8 @@ func (a *grouped) read(ctx context.Context, tx pgx.Tx) (found Groups, several bo
 		of = a.besides(w, sums)
 	}
 	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH %s
-		SELECT rule, subject, at, episodes, sources, events, refused, gated, peak, first, last, %s, %s, total.groups, total.several
+		SELECT rule, subject, at, episodes, sources, events, refused, gated, peak, first, last, %s, %s, total.groups,
+			total.several
 		FROM sums, (SELECT count(*) AS groups, coalesce(bool_or(several), false) AS several FROM sums) total%s ORDER BY 12 DESC, 13 DESC LIMIT %s`,
 		of, g.number, g.key, conditions, w.Arg(a.limit+1)), w.Args...)
 	if err != nil {
@@ -278,7 +283,8 @@ func collectGroups(rows pgx.Rows, limit int) (found Groups, several bool, err er
 	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r GroupRow, err error) {
 		var number int64
 		var key string
-		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.WouldRefuse, &r.Refused, &r.Peak,
+		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events,
+			&r.WouldRefuse, &r.Refused, &r.Peak,
 			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last), &number, &key, &total, &several)
 		found.Rows, numbers, keys = append(found.Rows, r), append(numbers, number), append(keys, key)
 		return r, err

@@ -18,13 +18,15 @@ type RefusedSums struct {
 	Next  string               `json:"next,omitempty"`
 }
 
-// Refused lists how many requests gates really refused, by rule, block and minute, the newest minute first. The filter's reason is not looked at.
+// Refused lists how many requests gates really refused, by rule, block and minute, the newest minute first. The
+// filter's reason is not looked at.
 func (x *Explorer) Refused(ctx context.Context, f UncountedFilter, p Page) (found RefusedSums, err error) {
 	limit, place, err := x.uncounted(ctx, &f, &p)
 	if err != nil {
 		return found, err
 	}
-	q := history.RefusalQuery{Stream: f.Stream, Rule: f.Rule, Since: f.Since, Until: f.Until, After: place, Limit: limit + 1}
+	q := history.RefusalQuery{Stream: f.Stream, Rule: f.Rule, Since: f.Since, Until: f.Until, After: place,
+		Limit: limit + 1}
 	if found.Sums, err = x.store.Refused(ctx, q); err != nil {
 		return found, err
 	}
@@ -51,7 +53,8 @@ func (a *grouped) refusedBy() history.RefusedBy {
 	return history.RefusedBy{Rule: true}
 }
 
-// lookForRefused leaves refused requests out of a question where there are none, as in shadow: then it costs what it did without them.
+// lookForRefused leaves refused requests out of a question where there are none, as in shadow: then it costs what it
+// did without them.
 func (a *grouped) lookForRefused(ctx context.Context, tx pgx.Tx) (err error) {
 	if a.refused == nil {
 		return nil
@@ -65,13 +68,15 @@ func (a *grouped) lookForRefused(ctx context.Context, tx pgx.Tx) (err error) {
 	return err
 }
 
-// besides are sums of episodes, each with what gates refused of its group, and a row for each group that has only that. Its arguments are added to
-// those of w.
+// besides are sums of episodes, each with what gates refused of its group, and a row for each group that has only that.
+// Its arguments are added to those of w.
 func (a *grouped) besides(w *postgres.Where, sums string) string {
 	return "gated AS (" + a.refused.RefusedSums(w, a.refusedBy()) + "), episodes AS (" + sums + `),
 		sums AS (SELECT rule, subject, at, coalesce(episodes, 0) AS episodes, coalesce(sources, 0) AS sources,
-				coalesce(events, 0) AS events, coalesce(refused, 0) AS refused, coalesce(gated, 0) AS gated, coalesce(peak, 0) AS peak,
-				coalesce(first, gated_first) AS first, coalesce(last, gated_last) AS last, coalesce(several, false) AS several
+				coalesce(events, 0) AS events, coalesce(refused, 0) AS refused, coalesce(gated, 0) AS gated,
+					coalesce(peak, 0) AS peak,
+				coalesce(first, gated_first) AS first, coalesce(last, gated_last) AS last, coalesce(several,
+					false) AS several
 			FROM episodes FULL JOIN gated USING (rule, subject, at))`
 }
 
@@ -99,7 +104,8 @@ func (a *grouped) addRefused(ctx context.Context, tx pgx.Tx, groups map[groupID]
 	return err
 }
 
-// tellRefused says of rows how much gates refused, as far as that is known: where the log does not tell, none is not known to be none.
+// tellRefused says of rows how much gates refused, as far as that is known: where the log does not tell, none is not
+// known to be none.
 func tellRefused(ctx context.Context, store *history.Store, rows []GroupRow) error {
 	told, err := store.Rules.TellsRefusals(ctx)
 	for i := range rows {
@@ -126,8 +132,8 @@ type RequestStep struct {
 	WouldRefuse int64        // by the rules' blocks, in minutes in which the rules refused nobody
 }
 
-// Requests sums up what gates refused, and what rules that refused nobody would have, in steps of so long since 1970 (UTC), of whole
-// minutes. Of f, the kind is not looked at.
+// Requests sums up what gates refused, and what rules that refused nobody would have, in steps of so long since 1970
+// (UTC), of whole minutes. Of f, the kind is not looked at.
 func (x *Explorer) Requests(ctx context.Context, f Filter, step time.Duration) (Requests, error) {
 	var out Requests
 	if step < time.Minute || step%time.Minute != 0 {
@@ -171,6 +177,7 @@ func (x *Explorer) Requests(ctx context.Context, f Filter, step time.Duration) (
 // refusalsOf selects what gates refused by blocks of the episodes that q selects, whenever these were.
 func refusalsOf(q *history.HitQuery) *history.RefusalQuery {
 	return &history.RefusalQuery{
-		Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field, State: q.State, Since: q.Since, Until: q.Until,
+		Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field, State: q.State,
+		Since: q.Since, Until: q.Until,
 	}
 }

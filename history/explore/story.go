@@ -31,7 +31,8 @@ type Story struct {
 	// Decisions are those about the hit, and later releases of its source: by then the block may have been another episode's. Oldest first.
 	Decisions []history.RecordedDecision `json:"decisions"`
 	Acts      []audit.Numbered           `json:"acts"` // on blocks of this source and rule since then, newest first
-	// Order is who ordered the block, and why, where no hit led to it; nil: a rule's hit did, or it ended longer ago than history is kept.
+	// Order is who ordered the block, and why, where no hit led to it; nil: a rule's hit did, or it ended longer ago
+	// than history is kept.
 	Order *orders.Order `json:"order,omitempty"`
 	// Refused is what gates refused by the hit's block, and by those of the other rows.
 	Refused history.RefusedTotal `json:"refused"`
@@ -98,7 +99,8 @@ func (x *Explorer) Complete(ctx context.Context, st *Story) error {
 	if err := x.decided(ctx, st); err != nil {
 		return err
 	}
-	if st.Refused, err = x.store.RefusedIn(ctx, history.RefusalQuery{Stream: history.Live, Rule: st.Rule, Blocks: st.blocks()}); err != nil {
+	if st.Refused, err = x.store.RefusedIn(ctx, history.RefusalQuery{Stream: history.Live, Rule: st.Rule,
+		Blocks: st.blocks()}); err != nil {
 		return err
 	}
 	return x.acted(ctx, st)
@@ -163,7 +165,8 @@ func ordered(ctx context.Context, x *Explorer, id string) (*Story, error) {
 		return nil, several
 	}
 	o := &found[0]
-	return &Story{ID: o.ID, Rule: o.Rule, Subject: o.Subject, Order: o, Rows: []RowOf{}, Decisions: []history.RecordedDecision{}, Acts: []audit.Numbered{}}, nil
+	return &Story{ID: o.ID, Rule: o.Rule, Subject: o.Subject, Order: o, Rows: []RowOf{},
+		Decisions: []history.RecordedDecision{}, Acts: []audit.Numbered{}}, nil
 }
 
 // byHand adds to the story of a block that somebody ordered what the order says.

@@ -232,7 +232,8 @@ func (a *grouped) fresh(ctx context.Context, tx pgx.Tx, p plan, apart []string) 
 	}
 	return pgx.CollectRows(read, func(row pgx.CollectableRow) (p part, err error) {
 		r := &p.row
-		return p, row.Scan(&p.rule, postgres.ScanTime(&p.begun), &r.Episodes, &r.Events, &r.WouldRefuse, &r.Peak, postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last),
+		return p, row.Scan(&p.rule, postgres.ScanTime(&p.begun), &r.Episodes, &r.Events, &r.WouldRefuse, &r.Peak,
+			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last),
 			&p.several, nil, &p.sources.fresh)
 	})
 }
@@ -266,7 +267,8 @@ func (a *grouped) stored(ctx context.Context, tx pgx.Tx, p plan, apart []string)
 	}
 	return pgx.CollectRows(read, func(row pgx.CollectableRow) (p part, err error) {
 		r, c := &p.row, &p.sources
-		return p, row.Scan(&p.rule, postgres.ScanTime(&p.begun), &r.Episodes, &r.Events, &r.WouldRefuse, &r.Peak, postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last),
+		return p, row.Scan(&p.rule, postgres.ScanTime(&p.begun), &r.Episodes, &r.Events, &r.WouldRefuse, &r.Peak,
+			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last),
 			&p.several, &c.told, &c.most)
 	})
 }
@@ -312,7 +314,8 @@ func (a *grouped) take(groups map[groupID]*GroupRow, id groupID, more GroupRow, 
 		r = &GroupRow{Rule: id.rule, At: id.at, First: more.First, Last: more.Last}
 		groups[id] = r
 	}
-	r.Episodes, r.Events, r.WouldRefuse, r.Sources = r.Episodes+more.Episodes, r.Events+more.Events, r.WouldRefuse+more.WouldRefuse, r.Sources+sources
+	r.Episodes, r.Events, r.WouldRefuse, r.Sources = r.Episodes+more.Episodes, r.Events+more.Events, r.WouldRefuse+
+		more.WouldRefuse, r.Sources+sources
 	r.Peak, r.First, r.Last = max(r.Peak, more.Peak), min(r.First, more.First), max(r.Last, more.Last)
 }
 

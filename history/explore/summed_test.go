@@ -62,7 +62,8 @@ func (s *scene) sameAsRows(ctx context.Context, t fataler, since, until traffic.
 		}
 		want := map[string]explore.GroupRow{}
 		if _, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r explore.GroupRow, err error) {
-			err = row.Scan(&r.Rule, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.WouldRefuse, &r.Peak, postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last))
+			err = row.Scan(&r.Rule, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.WouldRefuse,
+				&r.Peak, postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last))
 			want[groupKey(r)] = r
 			return r, err
 		}); err != nil {

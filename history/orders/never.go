@@ -15,7 +15,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// MaxNever bounds the entries of the never-block list that hold: every gate compares them with each block that it reads.
+// MaxNever bounds the entries of the never-block list that hold: every gate compares them with each block that it
+// reads.
 const MaxNever = 1000
 
 // Never is an entry of the never-block list that somebody has made.
@@ -43,8 +44,8 @@ type NeverChange struct {
 	By, Via, Reason string
 }
 
-// ChangeNever makes a change with its entries of the audit trail, all of it or nothing. An entry that is there is replaced. *AbsentError and
-// *TooManyError refuse it.
+// ChangeNever makes a change with its entries of the audit trail, all of it or nothing. An entry that is there is
+// replaced. *AbsentError and *TooManyError refuse it.
 func (s *Store) ChangeNever(ctx context.Context, c NeverChange) error {
 	c.By, c.Via, c.Reason = traffic.Printable(c.By), traffic.Printable(c.Via), traffic.Printable(c.Reason)
 	return s.db.Transact(ctx, "changing the never-block list", func(tx pgx.Tx) error {
@@ -72,7 +73,8 @@ const holding = "removed_at IS NULL AND coalesce(until > now(), true)"
 func (c *NeverChange) one(ctx context.Context, tx pgx.Tx, p netip.Prefix) error {
 	before := audit.None
 	var until traffic.Time
-	switch err := tx.QueryRow(ctx, "SELECT until FROM never_block_entries WHERE prefix = $1 AND "+holding, p).Scan(postgres.ScanTime(&until)); {
+	switch err := tx.QueryRow(ctx, "SELECT until FROM never_block_entries WHERE prefix = $1 AND "+holding,
+		p).Scan(postgres.ScanTime(&until)); {
 	case err == nil:
 		before = untilText(until)
 	case !errors.Is(err, pgx.ErrNoRows):
@@ -80,9 +82,11 @@ func (c *NeverChange) one(ctx context.Context, tx pgx.Tx, p netip.Prefix) error 
 	case c.Remove:
 		return &AbsentError{Prefix: p}
 	}
-	entry := audit.Entry{Actor: c.By, Via: c.Via, Action: "never-block", Object: "never-block " + p.String(), Reason: c.Reason, Before: before, After: untilText(c.Until)}
+	entry := audit.Entry{Actor: c.By, Via: c.Via, Action: "never-block", Object: "never-block " + p.String(),
+		Reason: c.Reason, Before: before, After: untilText(c.Until)}
 	statement, args := `INSERT INTO never_block_entries (prefix, until, added_by, via, reason) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (prefix) DO UPDATE SET until = excluded.until, added_by = excluded.added_by, via = excluded.via, reason = excluded.reason,
+		ON CONFLICT (prefix) DO UPDATE SET until = excluded.until, added_by = excluded.added_by, via = excluded.via,
+			reason = excluded.reason,
 			added_at = excluded.added_at, removed_at = NULL, revision = excluded.revision`, []any{p, postgres.TimestampOrNull(c.Until), c.By, c.Via, c.Reason}
 	if c.Remove {
 		entry.Action, entry.After = "never-block-remove", audit.None
@@ -109,7 +113,8 @@ func (s *Store) NeverList(ctx context.Context) ([]Never, error) {
 		return nil, s.db.Fail(doing, err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Never, err error) {
-		return n, row.Scan(&n.Prefix, postgres.ScanTime(&n.Until), &n.By, &n.Via, &n.Reason, postgres.ScanTime(&n.Added))
+		return n, row.Scan(&n.Prefix, postgres.ScanTime(&n.Until), &n.By, &n.Via, &n.Reason,
+			postgres.ScanTime(&n.Added))
 	})
 	if err != nil {
 		return nil, s.db.Fail(doing, err)
@@ -144,7 +149,8 @@ func (s *Store) NeverEntries(ctx context.Context) (blocklist.NeverEntries, error
 }
 
 func neverTopic() postgres.Topic {
-	return postgres.Topic{Name: "never_block", Fingerprint: "SELECT coalesce(max(revision), 0), count(*) FROM never_block_entries"}
+	return postgres.Topic{Name: "never_block",
+		Fingerprint: "SELECT coalesce(max(revision), 0), count(*) FROM never_block_entries"}
 }
 
 // WatchNever calls onChange when the never-block list has changed, see postgres.DB.Watch.

@@ -12,7 +12,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestNeverBlockList: what is entered holds until it ends or is removed, each change has a greater revision, and a change is made whole or not at all.
+// TestNeverBlockList: what is entered holds until it ends or is removed, each change has a greater revision, and a
+// change is made whole or not at all.
 func TestNeverBlockList(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -51,7 +52,8 @@ func TestNeverBlockList(t *testing.T) {
 	}
 	holds(true, "192.0.2.0/24", "2001:db8::/48")
 	var absent *orders.AbsentError
-	if err := change(true, 0, "192.0.2.0/24", "192.0.2.7/32"); !errors.As(err, &absent) || absent.Prefix.String() != "192.0.2.7/32" {
+	if err := change(true, 0, "192.0.2.0/24", "192.0.2.7/32"); !errors.As(err, &absent) ||
+		absent.Prefix.String() != "192.0.2.7/32" {
 		t.Errorf("removed what is not there: %v", err)
 	}
 	holds(false, "192.0.2.0/24", "2001:db8::/48")

@@ -1,5 +1,5 @@
-// Package orders is what people order beside what rules do: blocks by hand. Each is a row in PostgreSQL, written with its entry of the audit
-// trail, which ENFORCE carries out.
+// Package orders is what people order beside what rules do: blocks by hand. Each is a row in PostgreSQL, written with
+// its entry of the audit trail, which ENFORCE carries out.
 package orders
 
 import (
@@ -47,7 +47,8 @@ type Order struct {
 	By      string          `json:"by"`
 	Via     string          `json:"via"`
 	Reason  string          `json:"reason"`
-	// Outcome is what came of it: written, or the reason why ENFORCE has not written it; empty: it has not tried. Done: it tries no more.
+	// Outcome is what came of it: written, or the reason why ENFORCE has not written it; empty: it has not tried. Done:
+	// it tries no more.
 	Outcome string `json:"outcome,omitempty"`
 	Done    bool   `json:"done"`
 }
@@ -59,14 +60,15 @@ type Store struct{ db *postgres.DB }
 func New(db *postgres.DB) *Store { return &Store{db} }
 
 func topic() postgres.Topic {
-	return postgres.Topic{Name: "orders", Fingerprint: "SELECT count(*), coalesce(max(extract(epoch FROM since) * 1e6), 0)::bigint FROM block_orders"}
+	return postgres.Topic{Name: "orders",
+		Fingerprint: "SELECT count(*), coalesce(max(extract(epoch FROM since) * 1e6), 0)::bigint FROM block_orders"}
 }
 
 // Watch calls onChange when something has been ordered, see postgres.DB.Watch.
 func (s *Store) Watch(ctx context.Context, onChange func()) { s.db.Watch(ctx, topic(), onChange) }
 
-// Add stores an order of so long, from the database's now on, with its entry of the audit trail. It gives the order its id, and both times.
-// *TooManyError says that there is no room.
+// Add stores an order of so long, from the database's now on, with its entry of the audit trail. It gives the order its
+// id, and both times. *TooManyError says that there is no room.
 func (s *Store) Add(ctx context.Context, o Order, length time.Duration) (Order, error) {
 	var id [16]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -76,7 +78,8 @@ func (s *Store) Add(ctx context.Context, o Order, length time.Duration) (Order, 
 	if err != nil {
 		return o, fmt.Errorf("ordering a block: %w", err)
 	}
-	o.ID, o.By, o.Via, o.Reason = hex.EncodeToString(id[:]), traffic.Printable(o.By), traffic.Printable(o.Via), traffic.Printable(o.Reason)
+	o.ID, o.By, o.Via, o.Reason = hex.EncodeToString(id[:]), traffic.Printable(o.By), traffic.Printable(o.Via),
+		traffic.Printable(o.Reason)
 	in := inColumns(o.Subject)
 	err = s.db.Transact(ctx, "ordering a block", func(tx pgx.Tx) error {
 		if err := room(ctx, tx, o.Rule); err != nil {
@@ -84,15 +87,19 @@ func (s *Store) Add(ctx context.Context, o Order, length time.Duration) (Order, 
 		}
 		err := tx.QueryRow(ctx, `INSERT INTO block_orders (id, rule, subject, ip, device, user_id, api_key, session, match, until, ordered_by, via, reason)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now() + $10, $11, $12, $13) RETURNING since, until`,
-			o.ID, o.Rule, string(o.Subject), in.ip, in.values[traffic.FieldDevice], in.values[traffic.FieldUser], in.values[traffic.FieldAPIKey],
-			in.values[traffic.FieldSession], string(match), length, o.By, o.Via, o.Reason).Scan(postgres.ScanTime(&o.Since), postgres.ScanTime(&o.Until))
+			o.ID, o.Rule, string(o.Subject), in.ip, in.values[traffic.FieldDevice], in.values[traffic.FieldUser],
+			in.values[traffic.FieldAPIKey],
+			in.values[traffic.FieldSession], string(match), length, o.By, o.Via,
+			o.Reason).Scan(postgres.ScanTime(&o.Since), postgres.ScanTime(&o.Until))
 		if err != nil {
 			return err
 		}
 		until := "block until " + o.Until.Std().UTC().Format(time.RFC3339)
 		err = audit.Write(ctx, tx, audit.Entry{
-			Actor: o.By, Via: o.Via, Action: "block", Object: "block " + o.Rule + " " + string(o.Subject), Reason: o.Reason,
-			Detail: "block id " + o.ID[:16] + ", holds " + rules.Match(o.Match).String(), Before: audit.None, After: until,
+			Actor: o.By, Via: o.Via, Action: "block", Object: "block " + o.Rule + " " + string(o.Subject),
+			Reason: o.Reason,
+			Detail: "block id " + o.ID[:16] + ", holds " + rules.Match(o.Match).String(), Before: audit.None,
+			After: until,
 		})
 		if err != nil {
 			return err
@@ -102,7 +109,8 @@ func (s *Store) Add(ctx context.Context, o Order, length time.Duration) (Order, 
 	return o, err
 }
 
-// room refuses an order where as many as may be have not ended. Orders are stored one after the other, so that none gets past it.
+// room refuses an order where as many as may be have not ended. Orders are stored one after the other, so that none
+// gets past it.
 func room(ctx context.Context, tx pgx.Tx, rule string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('weir orders ' || current_schema(), 0))"); err != nil {
 		return err
@@ -150,7 +158,8 @@ const orderColumns = "id, rule, subject, match, since, until, ordered_by, via, r
 
 func scan(row pgx.CollectableRow) (o Order, err error) {
 	var match string
-	err = row.Scan(&o.ID, &o.Rule, &o.Subject, &match, postgres.ScanTime(&o.Since), postgres.ScanTime(&o.Until), &o.By, &o.Via, &o.Reason, &o.Outcome, &o.Done)
+	err = row.Scan(&o.ID, &o.Rule, &o.Subject, &match, postgres.ScanTime(&o.Since), postgres.ScanTime(&o.Until), &o.By,
+		&o.Via, &o.Reason, &o.Outcome, &o.Done)
 	if err == nil {
 		err = json.Unmarshal([]byte(match), &o.Match)
 	}
@@ -171,16 +180,19 @@ func (s *Store) read(ctx context.Context, doing, where string, args ...any) ([]O
 
 // Find returns the orders whose id begins with prefix, hex digits: at most limit, by id.
 func (s *Store) Find(ctx context.Context, prefix string, limit int) ([]Order, error) {
-	return s.read(ctx, "finding an order", "id >= $1 AND id < $1 || 'g' ORDER BY id LIMIT $2", traffic.Printable(prefix), limit)
+	return s.read(ctx, "finding an order", "id >= $1 AND id < $1 || 'g' ORDER BY id LIMIT $2",
+		traffic.Printable(prefix), limit)
 }
 
 // Due is enforce.Orders'.
 func (s *Store) Due(ctx context.Context, most int) ([]blocklist.Order, error) {
-	all, err := s.read(ctx, "reading orders that are due", "done_at IS NULL AND until > now() ORDER BY since, id LIMIT $1", most)
+	all, err := s.read(ctx, "reading orders that are due",
+		"done_at IS NULL AND until > now() ORDER BY since, id LIMIT $1", most)
 	out := make([]blocklist.Order, len(all))
 	for i := range all {
 		o := &all[i]
-		out[i] = blocklist.Order{ID: o.ID, Name: blocklist.Name{Subject: o.Subject, Rule: o.Rule}, Since: o.Since, Until: o.Until, By: o.By, Reason: o.Reason}
+		out[i] = blocklist.Order{ID: o.ID, Name: blocklist.Name{Subject: o.Subject, Rule: o.Rule}, Since: o.Since,
+			Until: o.Until, By: o.By, Reason: o.Reason}
 	}
 	return out, err
 }
@@ -195,7 +207,8 @@ func (s *Store) Settle(ctx context.Context, id, outcome string, last bool) error
 	return nil
 }
 
-// Modes are those of the rules of all orders that have not ended, ascending by rule: they block, for as long as there is one.
+// Modes are those of the rules of all orders that have not ended, ascending by rule: they block, for as long as there
+// is one.
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	const doing = "reading the rules of orders"
 	rows, err := s.db.Query(ctx, "SELECT rule, min(match) FROM block_orders WHERE until > now() GROUP BY rule ORDER BY rule")

@@ -32,8 +32,8 @@ func order(subject traffic.Subject, match string) (orders.Order, error) {
 	return o, err
 }
 
-// TestOrders: what is ordered is due until ENFORCE has had its last word or the order's time is over; its rule is a mode for as long as that, with the
-// match as it was ordered; the audit trail has it.
+// TestOrders: what is ordered is due until ENFORCE has had its last word or the order's time is over; its rule is a
+// mode for as long as that, with the match as it was ordered; the audit trail has it.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -56,15 +56,18 @@ func TestOrders(t *testing.T) {
 	<-heard
 	some := add("user=alice", "{method: post, path: [/v2/login, /login], host: Example.com}", time.Hour)
 	over := add("user=bob", "", time.Microsecond)
-	if all.Until.Sub(all.Since) != time.Hour || len(all.ID) != 32 || all.Rule != rules.ByHand || !strings.HasPrefix(some.Rule, rules.ByHand+"-") {
+	if all.Until.Sub(all.Since) != time.Hour || len(all.ID) != 32 || all.Rule != rules.ByHand ||
+		!strings.HasPrefix(some.Rule, rules.ByHand+"-") {
 		t.Errorf("ordered %+v and %+v", all, some)
 	}
 	due, err := b.Orders.Due(ctx, 10)
-	if err != nil || len(due) != 2 || due[0].ID != all.ID || due[1].ID != some.ID || due[0].By != "ann" || due[0].Since != all.Since {
+	if err != nil || len(due) != 2 || due[0].ID != all.ID || due[1].ID != some.ID || due[0].By != "ann" ||
+		due[0].Since != all.Since {
 		t.Fatalf("due are %+v, %v", due, err)
 	}
 	modes, err := b.Orders.Modes(ctx)
-	if err != nil || len(modes) != 2 || modes[0].Rule != rules.ByHand || modes[1].Rule != some.Rule || !modes[1].Mode.Blocks() {
+	if err != nil || len(modes) != 2 || modes[0].Rule != rules.ByHand || modes[1].Rule != some.Rule ||
+		!modes[1].Mode.Blocks() {
 		t.Fatalf("modes are %+v, %v", modes, err)
 	}
 	for path, held := range map[string]bool{"/login": true, "/v2/login": true, "/other": false} {
@@ -80,7 +83,8 @@ func TestOrders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id, want := range map[string]string{all.ID[:16]: "written true", some.ID: "unreachable false", over.ID[:8]: " false"} {
+	for id, want := range map[string]string{all.ID[:16]: "written true", some.ID: "unreachable false",
+		over.ID[:8]: " false"} {
 		found, err := b.Orders.Find(ctx, id, 5)
 		if err != nil || len(found) != 1 || fmt.Sprintf("%s %v", found[0].Outcome, found[0].Done) != want {
 			t.Errorf("%s is %+v, %v, want %s", id, found, err, want)
@@ -90,7 +94,8 @@ func TestOrders(t *testing.T) {
 		t.Errorf("due are %+v, %v", due, err)
 	}
 	entries, err := b.Audit.Find(ctx, audit.Query{Action: "block"})
-	if err != nil || len(entries) != 3 || entries[2].Object != "block by-hand ip=198.51.100.0%2F24&device=tv%208" || entries[2].Reason != traffic.Printable("ticket\x004711") {
+	if err != nil || len(entries) != 3 || entries[2].Object != "block by-hand ip=198.51.100.0%2F24&device=tv%208" ||
+		entries[2].Reason != traffic.Printable("ticket\x004711") {
 		t.Errorf("audited %+v, %v", entries, err)
 	}
 }

@@ -77,9 +77,13 @@ func TestCanaryGoesOnOrBack(t *testing.T) {
 		took  time.Duration
 	}{
 		{"all is well", 0, func(*canary) {}, "10%, 50%, block", 90 * time.Minute},
-		{"a known-good source", 40 * time.Minute, bad(func(o *promotion.Observed) { o.Good = count(1) }), "10%, shadow: known-good sources: 1 of 100 blocks, 0.118% at least, predicted 0%", 40 * time.Minute},
-		{"a release", time.Minute, bad(func(o *promotion.Observed) { o.Released = count(1) }), "shadow: releases: 1 of 100 blocks, 0.118% at least, predicted 0%", time.Minute},
-		{"the share of traffic", 65 * time.Minute, bad(func(o *promotion.Observed) { o.Traffic.Some = 30 }), "10%, 50%, shadow: share of traffic: 30 of 1000 requests refused, 1.89% at least, predicted 1%", 65 * time.Minute},
+		{"a known-good source", 40 * time.Minute, bad(func(o *promotion.Observed) { o.Good = count(1) }),
+			"10%, shadow: known-good sources: 1 of 100 blocks, 0.118% at least, predicted 0%", 40 * time.Minute},
+		{"a release", time.Minute, bad(func(o *promotion.Observed) { o.Released = count(1) }),
+			"shadow: releases: 1 of 100 blocks, 0.118% at least, predicted 0%", time.Minute},
+		{"the share of traffic", 65 * time.Minute, bad(func(o *promotion.Observed) { o.Traffic.Some = 30 }),
+			"10%, 50%, shadow: share of traffic: 30 of 1000 requests refused, 1.89% at least, predicted 1%",
+			65 * time.Minute},
 		{"not measurable", 10 * time.Minute, bad(func(o *promotion.Observed) { o.Blocks, o.Good, o.Released = nil, nil, nil }), "shadow: what it does was not measurable for 30m", time.Hour},
 		{"history does not answer", 10 * time.Minute, func(c *canary) { c.seen, c.fail = promotion.Observed{}, errors.New("away") }, "shadow: what it does was not measurable for 30m", time.Hour},
 	} {

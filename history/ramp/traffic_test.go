@@ -16,7 +16,8 @@ import (
 	"github.com/weirhq/weir/rules/promotion"
 )
 
-// kind is a kind of traffic: what comes in a minute, counted from the beginning of the canary, and who is among the sources over the limit.
+// kind is a kind of traffic: what comes in a minute, counted from the beginning of the canary, and who is among the
+// sources over the limit.
 type kind struct {
 	what     string
 	perHour  int
@@ -62,11 +63,13 @@ func kinds() []kind {
 			}
 			return 0.05
 		}},
-		{what: "an office in it", perHour: brisk, attack: steady(0.05), good: 40, back: true, why: "known-good sources"},
+		{what: "an office in it", perHour: brisk, attack: steady(0.05), good: 40, back: true,
+			why: "known-good sources"},
 		{what: "an office that was in it before", perHour: brisk, attack: steady(0.05), good: 40, goodSeen: 40},
 		{what: "a release", perHour: brisk, attack: steady(0.05), released: true, back: true, why: "releases"},
 		{what: "ten requests an hour", perHour: 10, attack: steady(0.5)},
-		{what: "a growing attack whose refusals do not come back", perHour: brisk, attack: doubling(0.05, 0.7), blind: true},
+		{what: "a growing attack whose refusals do not come back", perHour: brisk, attack: doubling(0.05, 0.7),
+			blind: true},
 	}
 }
 
@@ -125,7 +128,8 @@ func (p *played) predicted() promotion.Prediction {
 			seen.Some += n
 		}
 	}
-	e := promotion.Evidence{Traffic: &seen, Coverage: &promotion.Part{Some: sourcesOver, All: sourcesOver}, Good: &promotion.Part{Some: int64(p.kind.goodSeen), All: sourcesOver}}
+	e := promotion.Evidence{Traffic: &seen, Coverage: &promotion.Part{Some: sourcesOver, All: sourcesOver},
+		Good: &promotion.Part{Some: int64(p.kind.goodSeen), All: sourcesOver}}
 	return promotion.DefaultGates().Predict(&e)
 }
 
@@ -159,7 +163,8 @@ func (p *played) pass() {
 	}
 }
 
-// A canary falls back under the kinds of traffic that are worse than what was seen in shadow, and under no other, however the dice fall.
+// A canary falls back under the kinds of traffic that are worse than what was seen in shadow, and under no other,
+// however the dice fall.
 func TestCanariesUnderKindsOfTraffic(t *testing.T) {
 	const seeds = 200
 	for i := range kinds() {
@@ -168,7 +173,8 @@ func TestCanariesUnderKindsOfTraffic(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(seeds) {
 				synctest.Test(t, func(t *testing.T) {
-					if told := k.play(t, seed); (told != "block") != k.back || k.back && !strings.HasPrefix(told, "shadow: "+k.why) {
+					if told := k.play(t, seed); (told != "block") != k.back || k.back && !strings.HasPrefix(told,
+						"shadow: "+k.why) {
 						t.Fatalf("seed %d: it ended in %q", seed, told)
 					}
 				})
@@ -180,15 +186,19 @@ func TestCanariesUnderKindsOfTraffic(t *testing.T) {
 // play gives where a canary ends: block, or shadow with its reason.
 func (k *kind) play(t *testing.T, seed uint64) string {
 	t.Helper()
-	p := &played{kind: k, random: rand.New(rand.NewPCG(seed, 26)), held: map[int]bool{}} //nolint:gosec // the same in every run
+	p := &played{kind: k, random: rand.New(rand.NewPCG(seed, 26)),
+		held: map[int]bool{}} //nolint:gosec // the same in every run
 	for source := range sourcesOver {
-		p.sides = append(p.sides, promotion.Side(fmt.Appendf(nil, "%d", seed), "flood", fmt.Sprintf("ip=192.0.2.%d", source)))
+		p.sides = append(p.sides, promotion.Side(fmt.Appendf(nil, "%d", seed), "flood", fmt.Sprintf("ip=192.0.2.%d",
+			source)))
 	}
 	steps := promotion.DefaultCanary()
 	p.rule = rulestore.Rule{Mode: rules.ModeCanary, Changed: time.Now(), Canary: &rulestore.Canary{
-		Share: steps.Steps[0], Step: 1, Steps: steps.Steps, Since: time.Now(), Hold: steps.Hold, Predicted: p.predicted(),
+		Share: steps.Steps[0], Step: 1, Steps: steps.Steps, Since: time.Now(), Hold: steps.Hold,
+		Predicted: p.predicted(),
 	}}
-	c, err := New(Options{Canaries: p, Figures: p, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	c, err := New(Options{Canaries: p, Figures: p, Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,8 @@ func (k *Keeper) Once(ctx context.Context) error {
 		return k.DB.Fail("making days ahead", err)
 	}
 	errDrop := k.dropDays(ctx, now)
-	errPoints := k.deleteAll(ctx, pointsTable, "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1", postgres.Timestamp(now.Add(-keepPoints)))
+	errPoints := k.deleteAll(ctx, pointsTable, "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1",
+		postgres.Timestamp(now.Add(-keepPoints)))
 	var errRows error
 	if k.Keep != 0 {
 		errRows = k.deleteRows(ctx, now.Add(-k.Keep))

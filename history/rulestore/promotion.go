@@ -102,11 +102,13 @@ func admit(ctx context.Context, tx pgx.Tx, r *Rule, c *ModeChange) (*admitted, e
 	return a, err
 }
 
-// loosened says which gates passed since the document asks for less than the default, with the figures that were passed over.
+// loosened says which gates passed since the document asks for less than the default, with the figures that were passed
+// over.
 func loosened(asked, byDefault []promotion.Verdict) (out []string) {
 	for i, v := range byDefault {
 		if v.Outcome != promotion.Passed && asked[i].Outcome == promotion.Passed {
-			out = append(out, fmt.Sprintf("%s passed at %s (document: %s; default: %s)", v.Gate, asked[i].Got, asked[i].Allowed, v.Allowed))
+			out = append(out, fmt.Sprintf("%s passed at %s (document: %s; default: %s)", v.Gate, asked[i].Got,
+				asked[i].Allowed, v.Allowed))
 		}
 	}
 	return out
@@ -163,7 +165,8 @@ func verdictLackOf(ctx context.Context, tx pgx.Tx) (string, error) {
 	return verdictLack(routing.Format), nil
 }
 
-// TellsRefusals reports whether what gates refuse is counted: it is in the live stream's log, and the stages tell of it.
+// TellsRefusals reports whether what gates refuse is counted: it is in the live stream's log, and the stages tell of
+// it.
 func (s *Store) TellsRefusals(ctx context.Context) (bool, error) {
 	routing, err := newestRouting(ctx, s.db, streams.Live)
 	if err != nil {

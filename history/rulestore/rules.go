@@ -84,8 +84,8 @@ type StoredVersion struct {
 	Created time.Time `json:"created"`
 	Author  string    `json:"author"`
 	Reason  string    `json:"reason,omitempty"`
-	// Acted is when it began to act: of a version that was pending, when it was promoted or adopted; zero: it never did. Only Find fills it in,
-	// in Versions.
+	// Acted is when it began to act: of a version that was pending, when it was promoted or adopted; zero: it never
+	// did. Only Find fills it in, in Versions.
 	Acted time.Time `json:"-"`
 	// Ended says what became of a version that was pending and acted never; empty for all others.
 	Ended Outcome `json:"ended,omitempty"`
@@ -160,7 +160,8 @@ func loadRules(ctx context.Context, q postgres.Querier, where string, args ...an
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
 		var canary canaryRow
-		r.Newest, err = scanVersion(row, append([]any{&r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.fell, &r.Promoted,
+		r.Newest, err = scanVersion(row, append([]any{&r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason,
+			&r.Removed, &r.fell, &r.Promoted,
 			&r.Since, &r.used.Number, &r.used.Lineage}, canary.targets()...)...)
 		r.Changed, r.Since = r.Changed.UTC(), r.Since.UTC()
 		if err == nil && r.Mode == rules.ModeCanary {

@@ -100,7 +100,8 @@ const (
 // List returns the sessions that live and the invitations that wait, by name and then by when they began. idle is how
 // long a session lives unused.
 func (s *Store) List(ctx context.Context, idle time.Duration) ([]Listed, error) {
-	rows, err := s.db.Query(ctx, "SELECT "+listedSession+" FROM sessions WHERE expires_at > now() AND seen_at > now() - $1::interval UNION ALL SELECT "+
+	rows, err := s.db.Query(ctx, "SELECT "+listedSession+
+		" FROM sessions WHERE expires_at > now() AND seen_at > now() - $1::interval UNION ALL SELECT "+
 		listedInvite+" FROM invites WHERE expires_at > now() ORDER BY name, created_at, id", idle)
 	if err != nil {
 		return nil, s.db.Fail("listing sessions", err)
@@ -140,7 +141,8 @@ func (s *Store) Remove(ctx context.Context, which Which, entry func(Listed) audi
 			return err
 		}
 		rows, err := tx.Query(ctx, "WITH s AS (DELETE FROM sessions"+condition+"), i AS (DELETE FROM invites"+condition+
-			") SELECT "+listedSession+" FROM s UNION ALL SELECT "+listedInvite+" FROM i ORDER BY name, created_at, id", value)
+			") SELECT "+listedSession+" FROM s UNION ALL SELECT "+listedInvite+" FROM i ORDER BY name, created_at, id",
+			value)
 		if err != nil {
 			return err
 		}

@@ -197,7 +197,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		return errors.New("history: the live stream cannot be deleted, only replays")
 	}
 	return s.db.Transact(ctx, "deleting stream "+name, func(tx pgx.Tx) error {
-		for _, table := range []string{"hits", "hits_beside", "late_sums", "uncounted_sums", "rule_minutes", "event_minutes", "rule_event_minutes", "refusals", "losses", "block_decisions",
+		for _, table := range []string{"hits", "hits_beside", "late_sums", "uncounted_sums", "rule_minutes",
+			"event_minutes", "rule_event_minutes", "refusals", "losses", "block_decisions",
 			"checkpoints", "checkpoint_pieces",
 			"partition_owners", "partition_states", "gap_acceptances"} {
 			if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE stream = $1", name); err != nil {

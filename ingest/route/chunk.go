@@ -180,7 +180,8 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 	b.evidence = detectors.AppendEvidence(b.evidence[:0], &k)
 	for i := range got.targets {
 		t := &got.targets[i]
-		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, t)+len(k.Verdict.Rule)+len(k.Verdict.Block) > maxBatchBytes {
+		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, t)+len(k.Verdict.Rule)+
+			len(k.Verdict.Block) > maxBatchBytes {
 			return false
 		}
 	}

@@ -50,7 +50,10 @@ func TestEvidenceIsText(t *testing.T) {
 	before := 0
 	newest := slices.Clone(samples[detectors.RecordFormat])
 	for format := range samples {
-		samples[format] = slices.DeleteFunc(samples[format], func(text string) bool { return strings.Contains(text, `"before":true`) })
+		samples[format] = slices.DeleteFunc(samples[format], func(text string) bool {
+			return strings.Contains(text,
+				`"before":true`)
+		})
 	}
 	for _, text := range newest { // of r0 to r4, over a limit of 3, what came before it
 		for _, id := range []string{"r1", "r2"} {

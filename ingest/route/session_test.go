@@ -304,8 +304,8 @@ func TestRouteWaitsForTheFirstVersion(t *testing.T) {
 	})
 }
 
-// TestRouteBeginsWithTheNewestVersion: a process that starts while the newest version cannot be had waits for it, and does
-// not begin with the one that the last commit names, which it could have.
+// TestRouteBeginsWithTheNewestVersion: a process that starts while the newest version cannot be had waits for it, and
+// does not begin with the one that the last commit names, which it could have.
 func TestRouteBeginsWithTheNewestVersion(t *testing.T) {
 	calmWorld(t, func(w *world) {
 		w.append(0, 3)
@@ -313,12 +313,14 @@ func TestRouteBeginsWithTheNewestVersion(t *testing.T) {
 		for v := 3; v < len(w.released); v++ {
 			w.released[v] = traffic.EndOfTime
 		}
-		w.commits[0] = (&ingest.Announcement{Generation: 7, Offset: 0, End: 0, Version: 1, Prev: sentBefore(0, simKeyed)}).Commit()
+		w.commits[0] = (&ingest.Announcement{Generation: 7, Offset: 0, End: 0, Version: 1, Prev: sentBefore(0,
+			simKeyed)}).Commit()
 		w.unnamed = w.begin.Add(25 * time.Second)
 	}, func(ctx context.Context, w *world, r *Router, _ *simHost) {
 		rest(ctx, 24*time.Second)
 		if n := len(flat(w.keyedOf(t, detectors.KeyedEvent, 0))); n > 0 || r.Stats().LookFailures == 0 {
-			t.Errorf("%d events were routed before the newest version was known; %d looks failed", n, r.Stats().LookFailures)
+			t.Errorf("%d events were routed before the newest version was known; %d looks failed", n,
+				r.Stats().LookFailures)
 		}
 		rest(ctx, 8*time.Second)
 		routed := flat(w.keyedOf(t, detectors.KeyedEvent, 0))

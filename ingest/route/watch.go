@@ -97,7 +97,8 @@ func (w *watcher) look(ctx context.Context) bool {
 	return ok
 }
 
-// attempt runs one part of a look, for lookTimeout at most. A failure is counted, told once, and tried again with the next look.
+// attempt runs one part of a look, for lookTimeout at most. A failure is counted, told once, and tried again with the
+// next look.
 func (w *watcher) attempt(ctx context.Context, what string, part func(context.Context) error) bool {
 	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 	err := part(bounded)

@@ -41,7 +41,8 @@ const (
 	office    = 8  // of these, those whose requests are of people who pay, from its day on
 )
 
-// siege is of sources that never pause, and ask a gate each time. What it refuses comes back with its verdict, as from a gateway's log.
+// siege is of sources that never pause, and ask a gate each time. What it refuses comes back with its verdict, as from
+// a gateway's log.
 type siege struct {
 	*replays
 	rules  []string
@@ -66,7 +67,8 @@ func (s *siege) pays(rule string, source int) bool {
 func (s *siege) request(rule, ip, plan string, at time.Time, asks bool) error {
 	path, status, event := "/v1/"+rule, http.StatusOK, map[string]any{}
 	if asks {
-		answer, header, err := s.ask("api.example.com", &raw{ip: ip + ", 10.0.0.1", path: path}) // the proxy appends the peer that it saw
+		// The proxy appends the peer that it saw.
+		answer, header, err := s.ask("api.example.com", &raw{ip: ip + ", 10.0.0.1", path: path})
 		if err != nil {
 			return err
 		}
@@ -79,7 +81,8 @@ func (s *siege) request(rule, ip, plan string, at time.Time, asks bool) error {
 		}
 	}
 	maps.Copy(event, map[string]any{
-		"v": 1, "time": at.UTC().Format(time.RFC3339Nano), "ip": "10.0.0.1", "forwarded_for": ip, "method": http.MethodPost, "path": path, "status": status, "plan": plan,
+		"v": 1, "time": at.UTC().Format(time.RFC3339Nano), "ip": "10.0.0.1", "forwarded_for": ip,
+		"method": http.MethodPost, "path": path, "status": status, "plan": plan,
 	})
 	value, err := json.Marshal(event)
 	if err != nil {
@@ -132,7 +135,8 @@ func (s *siege) goesOn(ctx context.Context) {
 					return
 				}
 			}
-			if err := s.request(rule, fmt.Sprintf("198.51.%d.%d", 101+round/200, round%200+1), "paid", time.Now(), true); err != nil && ctx.Err() == nil {
+			if err := s.request(rule, fmt.Sprintf("198.51.%d.%d", 101+round/200, round%200+1), "paid", time.Now(),
+				true); err != nil && ctx.Err() == nil {
 				s.t.Errorf("a viewer: %v", err)
 				return
 			}
@@ -144,19 +148,23 @@ func (s *siege) goesOn(ctx context.Context) {
 	}
 }
 
-// TestCanariesUnderAnAttackThatGoesOn promotes two rules by their pages as canaries while their sources never pause. One has the same sources on: it
-// goes through its step, and blocks. Of the other one some turn out to be an office: it falls back, and its pages say so. What the gate refused is then
-// what history says that it refused, by rule, block, source and minute.
+// TestCanariesUnderAnAttackThatGoesOn promotes two rules by their pages as canaries while their sources never pause.
+// One has the same sources on: it goes through its step, and blocks. Of the other one some turn out to be an office: it
+// falls back, and its pages say so. What the gate refused is then what history says that it refused, by rule, block,
+// source and minute.
 func TestCanariesUnderAnAttackThatGoesOn(t *testing.T) {
 	testbed.Night(t, "a canary is judged by its traffic from its third minute on")
 	t.Parallel()
 	chromium := browser.Start(t)
 	port := testbed.FreePort(t)
 	address := fmt.Sprintf("http://127.0.0.1:%d", port)
-	in := newInstall(t, [3]int{2, 4, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 1, consoleOf(port, address, signintest.Start(t, address)))
-	s := &siege{replays: newReplays(t, in), rules: []string{"steady", "joined"}, paying: map[string]bool{}, ledger: map[siegeKey]int{}}
+	in := newInstall(t, [3]int{2, 4, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 1, consoleOf(port, address,
+		signintest.Start(t, address)))
+	s := &siege{replays: newReplays(t, in), rules: []string{"steady", "joined"}, paying: map[string]bool{},
+		ledger: map[siegeKey]int{}}
 	for _, rule := range s.rules {
-		in.Weir("rules", "apply", "-f", in.Write(rule+".yaml", fmt.Sprintf(siegeRule, rule, "/v1/"+rule)), "--reason", "tests")
+		in.Weir("rules", "apply", "-f", in.Write(rule+".yaml", fmt.Sprintf(siegeRule, rule, "/v1/"+rule)), "--reason",
+			"tests")
 		in.watches(rule)
 	}
 	stages, gate := in.start("run", "--console"), in.start("gate")
@@ -171,7 +179,8 @@ func TestCanariesUnderAnAttackThatGoesOn(t *testing.T) {
 
 	olga := newPerson(chromium, t, address, signintest.Owner)
 	for _, rule := range s.rules { // the form has the canary as its preset
-		olga.opens("/rules/"+rule+"/promote", `[...document.querySelectorAll('main td .tag')].map((tag) => tag.innerText).join() == 'passed,passed,passed,passed'`)
+		olga.opens("/rules/"+rule+"/promote",
+			`[...document.querySelectorAll('main td .tag')].map((tag) => tag.innerText).join() == 'passed,passed,passed,passed'`)
 		olga.decides("an attack that goes on")
 		olga.until(`location.search.includes('did=canary') && says('[data-part=canary]').includes('50%')`)
 	}
@@ -200,7 +209,8 @@ func (in *install) becomes(rule, want string) {
 	in.t.Helper()
 	testbed.Eventually(in.t, 12*time.Minute, func() error {
 		var mode, reason string
-		in.query("SELECT mode, reason FROM {ns}.rule_modes WHERE rule = '"+rule+"'", func(rows pgx.Rows) error { return rows.Scan(&mode, &reason) })
+		in.query("SELECT mode, reason FROM {ns}.rule_modes WHERE rule = '"+rule+"'",
+			func(rows pgx.Rows) error { return rows.Scan(&mode, &reason) })
 		switch mode {
 		case want:
 			return nil
@@ -233,7 +243,8 @@ func (s *siege) compare() {
 		s.in.json(&answer, "history", "refused", "--since", "1h", "--limit", "0")
 		got := map[siegeKey]int{}
 		for _, sum := range answer {
-			got[siegeKey{sum.Rule, sum.Block, strings.TrimSuffix(strings.TrimPrefix(sum.Subject, "ip="), "%2F32"), sum.Minute.UTC()}] += sum.Events
+			got[siegeKey{sum.Rule, sum.Block, strings.TrimSuffix(strings.TrimPrefix(sum.Subject, "ip="), "%2F32"),
+				sum.Minute.UTC()}] += sum.Events
 		}
 		if maps.Equal(got, s.ledger) {
 			return nil
@@ -244,7 +255,8 @@ func (s *siege) compare() {
 				lines = append(lines, fmt.Sprintf("%v: %d, the gate refused %d", key, got[key], s.ledger[key]))
 			}
 		}
-		return fmt.Errorf("of %d sums %d differ, %d are told: %s", len(s.ledger), len(lines), len(got), strings.Join(lines[:min(5, len(lines))], "; "))
+		return fmt.Errorf("of %d sums %d differ, %d are told: %s", len(s.ledger), len(lines), len(got),
+			strings.Join(lines[:min(5, len(lines))], "; "))
 	})
 	s.t.Logf("the gate refused %v, in %d sums of rule, block, source and minute", refused, len(s.ledger))
 }

@@ -61,7 +61,8 @@ func TestACanaryHoldsItsOwnShare(t *testing.T) {
 
 	f.share.Store(1000)
 	in.Weir("rules", "promote", "tokens", "--to", "canary", "--reason", "tests", "--yes", "--override", "tests")
-	// The rule is too young for evidence, without which nothing would be compared: this is what it would have predicted.
+	// The rule is too young for evidence, without which nothing would be compared: this is what it would have
+	// predicted.
 	in.execute(`UPDATE {ns}.rule_modes SET predicted = '{"known_good": 0, "traffic": 1}'`)
 	f.holds(1000) // who was over the limit before
 	stages.kill()

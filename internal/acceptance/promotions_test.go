@@ -63,7 +63,8 @@ func (a *attack) goesOn(ctx context.Context) {
 	for round := 0; ctx.Err() == nil; round++ {
 		at, now := int(a.target.Load()), time.Now()
 		err := a.producer.ProduceSync(ctx,
-			a.event("203.0.113.1", "free", at, now), a.event("203.0.113.2", "free", at, now), a.event("203.0.113.1", "free", round%a.paths, now),
+			a.event("203.0.113.1", "free", at, now), a.event("203.0.113.2", "free", at, now), a.event("203.0.113.1",
+				"free", round%a.paths, now),
 		).FirstErr()
 		if err != nil && ctx.Err() == nil {
 			a.t.Errorf("the attack: %v", err)
@@ -76,8 +77,8 @@ func (a *attack) goesOn(ctx context.Context) {
 	}
 }
 
-// TestPromotionsUnderAnAttack promotes rules by their pages while their sources never pause: none is refused, each is by what its page had
-// shown, and the page says what has come since.
+// TestPromotionsUnderAnAttack promotes rules by their pages while their sources never pause: none is refused, each is
+// by what its page had shown, and the page says what has come since.
 func TestPromotionsUnderAnAttack(t *testing.T) {
 	t.Parallel()
 	promotions := 6
@@ -87,10 +88,12 @@ func TestPromotionsUnderAnAttack(t *testing.T) {
 	chromium := browser.Start(t)
 	port := testbed.FreePort(t)
 	address := fmt.Sprintf("http://127.0.0.1:%d", port)
-	in := newInstall(t, [3]int{2, 4, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 1, consoleOf(port, address, signintest.Start(t, address)))
+	in := newInstall(t, [3]int{2, 4, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 1, consoleOf(port, address,
+		signintest.Start(t, address)))
 	var rules []string
 	for i := range promotions {
-		rules = append(rules, strings.NewReplacer("id: guest-tokens", fmt.Sprintf("id: tokens-%d", i), "/v1/guest-tokens", attackPath(i)).Replace(storyRule))
+		rules = append(rules, strings.NewReplacer("id: guest-tokens", fmt.Sprintf("id: tokens-%d", i),
+			"/v1/guest-tokens", attackPath(i)).Replace(storyRule))
 	}
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", strings.Join(rules, "---")), "--reason", "tests")
 	for i := range promotions {
@@ -112,7 +115,8 @@ func TestPromotionsUnderAnAttack(t *testing.T) {
 	for i := range promotions {
 		a.target.Store(int64(i))
 		rule := fmt.Sprintf("tokens-%d", i)
-		olga.opens("/rules/"+rule+"/promote", `[...document.querySelectorAll('main td .tag')].map((tag) => tag.innerText).join() == 'passed,passed,passed,passed' && row('203.0.113.1', 'no') && row('203.0.113.2', 'no')`)
+		olga.opens("/rules/"+rule+"/promote",
+			`[...document.querySelectorAll('main td .tag')].map((tag) => tag.innerText).join() == 'passed,passed,passed,passed' && row('203.0.113.1', 'no') && row('203.0.113.2', 'no')`)
 		looked := olga.reads(`document.querySelector('[name=dossier]').value`)
 		olga.presses(`document.querySelector('input[name=to][value=block]')`)
 		olga.decides("an attack that goes on")
@@ -121,7 +125,8 @@ func TestPromotionsUnderAnAttack(t *testing.T) {
 			grown++
 		}
 		detail := ""
-		in.query(`SELECT detail FROM {ns}.audit WHERE action = 'promote' AND object = 'rule `+rule+`'`, func(rows pgx.Rows) error { return rows.Scan(&detail) })
+		in.query(`SELECT detail FROM {ns}.audit WHERE action = 'promote' AND object = 'rule `+rule+`'`,
+			func(rows pgx.Rows) error { return rows.Scan(&detail) })
 		if !strings.Contains(detail, "dossier "+looked) {
 			t.Errorf("%s was promoted by another dossier than %s: %s", rule, looked, detail)
 		}

@@ -24,7 +24,9 @@ var libraries = []struct {
 	{"github.com/grafana/grafana-foundation-sdk", []string{"dashboards"}},
 	{"github.com/jackc/pgx", []string{
 		"history", "migrations", "internal/exactness",
-		"history/audit", "history/erasure", "history/evidence", "history/explore", "history/orders", "history/partitions", "history/postgres", "history/retention", "history/rulestore", "history/savedviews", "history/sessions", "history/streams", "history/sums",
+		"history/audit", "history/erasure", "history/evidence", "history/explore", "history/orders",
+		"history/partitions", "history/postgres", "history/retention", "history/rulestore", "history/savedviews",
+		"history/sessions", "history/streams", "history/sums",
 	}},
 	{"github.com/twmb/franz-go", []string{"internal/local", "internal/exactness"}},
 	{"github.com/alicebob/miniredis", []string{"internal/local"}},

@@ -52,7 +52,8 @@ func TestDossiersAreThoseOfTheOracle(t *testing.T) {
 	})
 }
 
-// A dossier of a time that is over stays what it is while the log goes on: what is told of an episode afterwards is none of its evidence.
+// A dossier of a time that is over stays what it is while the log goes on: what is told of an episode afterwards is
+// none of its evidence.
 func TestADossierOfATimeStays(t *testing.T) {
 	t.Parallel()
 	in := newInstallation(t)
@@ -121,7 +122,8 @@ func newInstallation(t *testing.T) *installation {
 func (in *installation) daily(t rapid.TB, sc *scene) *history.HitRecorder {
 	_, to := sc.span()
 	days := retention.NewDays(in.bed.Store, 0, func() traffic.Time { return to })
-	recorder, err := history.NewHitRecorder(in.bed.Store, streams.Live, "hits", refusing{in.t}, days, prometheus.NewRegistry())
+	recorder, err := history.NewHitRecorder(in.bed.Store, streams.Live, "hits", refusing{in.t}, days,
+		prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,8 @@ func (sc *scene) fold(t rapid.TB, v *rules.Version, generation int64) []detector
 	prev, progress := detectors.NoOffset, traffic.BeforeTime
 	for i, q := range sc.log {
 		tick := func(at traffic.Time) {
-			k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: generation, Offset: int64(i), Prev: prev, Time: progress, Idle: sc.idle, Clock: at - 1}
+			k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: generation, Offset: int64(i), Prev: prev,
+				Time: progress, Idle: sc.idle, Clock: at - 1}
 			if hits, err = p.Fold(at, &k, hits); err != nil {
 				t.Fatal(err)
 			}

@@ -50,27 +50,33 @@ func edits() []edited {
 		}, none},
 		{"block.ttl", keeps, func(d *rules.Document) { d.Block.TTL += time.Second }, none},
 		{"block.extend", keeps, func(d *rules.Document) {
-			d.Block.Extend = map[rules.Extend]rules.Extend{rules.ExtendNever: rules.ExtendOnHit, rules.ExtendOnHit: rules.ExtendNever}[d.Block.Extend]
+			d.Block.Extend = map[rules.Extend]rules.Extend{rules.ExtendNever: rules.ExtendOnHit,
+				rules.ExtendOnHit: rules.ExtendNever}[d.Block.Extend]
 		}, none},
-		{"limit, lower", anew, func(d *rules.Document) { d.Limit = max(0, d.Limit-2) }, func(r *evidenceoracle.Rule) { r.Limit = max(0, r.Limit-2) }},
-		{"limit, higher", anew, func(d *rules.Document) { d.Limit += 2 }, func(r *evidenceoracle.Rule) { r.Limit += 2 }},
-		{"match", anew, func(d *rules.Document) { d.Match.Methods = []string{"GET"} }, none}, // all requests of the logs are
-		{"window", colder, func(d *rules.Document) { d.Window += 7 * time.Second }, func(r *evidenceoracle.Rule) { r.Window += 7 * second }},
+		{"limit, lower", anew, func(d *rules.Document) { d.Limit = max(0, d.Limit-2) },
+			func(r *evidenceoracle.Rule) { r.Limit = max(0, r.Limit-2) }},
+		{"limit, higher", anew, func(d *rules.Document) { d.Limit += 2 },
+			func(r *evidenceoracle.Rule) { r.Limit += 2 }},
+		// All requests of the logs are.
+		{"match", anew, func(d *rules.Document) { d.Match.Methods = []string{"GET"} }, none},
+		{"window", colder, func(d *rules.Document) { d.Window += 7 * time.Second },
+			func(r *evidenceoracle.Rule) { r.Window += 7 * second }},
 		{"algorithm", colder, func(d *rules.Document) { d.Algorithm = rules.AlgorithmSlidingLog }, none},
 		{"on_missing", colder, func(d *rules.Document) { d.Missing = rules.MissingGroup }, none},
 		{"key", colder, func(d *rules.Document) { slices.Reverse(d.Key) }, none},
 	}
 }
 
-// Whatever of a rule is edited while sources are over its limit, its dossier has afterwards whom the oracle finds over it: of the whole log where the
-// same is counted, else from the edit on.
+// Whatever of a rule is edited while sources are over its limit, its dossier has afterwards whom the oracle finds over
+// it: of the whole log where the same is counted, else from the edit on.
 func TestEvidenceFollowsWhatIsCounted(t *testing.T) {
 	t.Parallel()
 	in := newInstallation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		sc := drawScene(rt, 150, in.begin())
 		change := rapid.SampledFrom(edits()).Draw(rt, "edit")
-		if change.member == "key" && len(sc.rule.Key) < 2 || change.member == "limit, lower" && sc.rule.Limit == 0 || change.member == "near" && sc.rule.Limit < 3 {
+		if change.member == "key" && len(sc.rule.Key) < 2 || change.member == "limit, lower" && sc.rule.Limit == 0 ||
+			change.member == "near" && sc.rule.Limit < 3 {
 			rt.Skip("it changes nothing, or there can be no such rule")
 		}
 		at := rapid.IntRange(0, len(sc.log)).Draw(rt, "edited before")
@@ -110,7 +116,8 @@ func TestEvidenceFollowsWhatIsCounted(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			rt.Fatalf("%s edited at %s: over the limit are\n%s, want\n%s", change.member, when, strings.Join(got, " "), strings.Join(want, " "))
+			rt.Fatalf("%s edited at %s: over the limit are\n%s, want\n%s", change.member, when, strings.Join(got, " "),
+				strings.Join(want, " "))
 		}
 		if n, known := d.Held.Over.Known(); known && int(n) != len(want) {
 			rt.Fatalf("%s edited: %+v over, want %d", change.member, d.Held.Over, len(want))
@@ -127,7 +134,8 @@ func sourceName(s *evidenceoracle.Source, r *evidenceoracle.Rule) string {
 	return fmt.Sprint("lacks a field of ", r.Block)
 }
 
-// compareObserved asks for the time that min_shadow is about: an edit that keeps the evidence keeps it, another one begins anew.
+// compareObserved asks for the time that min_shadow is about: an edit that keeps the evidence keeps it, another one
+// begins anew.
 func (sc *scene) compareObserved(t rapid.TB, d *evidence.Dossier, then after, when traffic.Time) {
 	missing := map[evidence.GapReason]int64{}
 	for _, m := range d.Observed.Missing {
@@ -145,7 +153,8 @@ func (sc *scene) compareObserved(t rapid.TB, d *evidence.Dossier, then after, wh
 func (in *installation) edit(t rapid.TB, before, next rules.Document, when traffic.Time) []rules.Version {
 	var out []rules.Version
 	for i, d := range []rules.Document{before, next} {
-		if _, err := in.bed.Rules.Apply(in.t.Context(), historytest.Documents(d), "ann", "", rulestore.ApplyOptions{}); err != nil {
+		if _, err := in.bed.Rules.Apply(in.t.Context(), historytest.Documents(d), "ann", "",
+			rulestore.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		rule, err := in.bed.Rules.Find(in.t.Context(), "flood")
@@ -156,11 +165,13 @@ func (in *installation) edit(t rapid.TB, before, next rules.Document, when traff
 		if i == 1 {
 			since = when.Std()
 		}
-		in.bed.Run(in.t, "UPDATE weir.rule_versions SET created_at = $1 WHERE version = $2", since, rule.Newest.Version.Number)
+		in.bed.Run(in.t, "UPDATE weir.rule_versions SET created_at = $1 WHERE version = $2", since,
+			rule.Newest.Version.Number)
 		out = append(out, rule.Newest.Version)
 	}
 	// What other logs have left acted before, and counted nothing of this one.
-	in.bed.Run(in.t, "UPDATE weir.rule_versions SET created_at = '2024-12-01', lineage = 0 WHERE version < $1", out[0].Number)
+	in.bed.Run(in.t, "UPDATE weir.rule_versions SET created_at = '2024-12-01', lineage = 0 WHERE version < $1",
+		out[0].Number)
 	return out
 }
 

@@ -122,7 +122,8 @@ func (in *installation) tablesOf(t *testing.T) {
 		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions raised_limits gap_acceptances",
 		"weir_console":  "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions raised_limits sessions sign_ins invites saved_views",
 	}
-	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console", "saved_views": "weir_console"}
+	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",
+		"saved_views": "weir_console"}
 	for _, table := range []string{"hits", "hits_by_day", "hits_v", "samples_v", "block_decisions", "block_decisions_v", "audit"} {
 		readers[table] = "weir_enforce weir_console weir_operator"
 	}

@@ -89,7 +89,8 @@ func (w Workplace) Weir(args ...string) string {
 		if err == nil {
 			return stdout
 		}
-		stood := strings.Contains(stderr, context.DeadlineExceeded.Error()) || strings.Contains(stderr, "allowed a time ahead of now") || strings.Contains(stderr, "which is past now")
+		stood := strings.Contains(stderr, context.DeadlineExceeded.Error()) || strings.Contains(stderr,
+			"allowed a time ahead of now") || strings.Contains(stderr, "which is past now")
 		if try == tries || !stood {
 			w.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, stdout, stderr)
 		}

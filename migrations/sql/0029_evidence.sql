@@ -50,8 +50,10 @@ BEGIN
         UPDATE limit_raises SET until = clock_timestamp() WHERE rule = OLD.rule AND until > clock_timestamp();
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        INSERT INTO limit_raises (rule, rule_limit, since, until) VALUES (NEW.rule, NEW.rule_limit, NEW.set_at, NEW.until);
+        INSERT INTO limit_raises (rule, rule_limit, since, until) VALUES (NEW.rule, NEW.rule_limit, NEW.set_at,
+            NEW.until);
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER raised_limits_change AFTER INSERT OR UPDATE OR DELETE ON raised_limits FOR EACH ROW EXECUTE FUNCTION limit_raised();
+CREATE TRIGGER raised_limits_change AFTER INSERT OR UPDATE OR DELETE
+    ON raised_limits FOR EACH ROW EXECUTE FUNCTION limit_raised();

@@ -21,6 +21,7 @@ CREATE INDEX refusals_block ON refusals (block, minute);
 CREATE INDEX refusals_minute ON refusals USING brin (minute);
 
 CREATE VIEW refusals_v AS
-SELECT stream, rule, block, minute, sum(events)::bigint AS events, sum(known_good)::bigint AS known_good, max(latest) AS latest, max(seen) AS seen
+SELECT stream, rule, block, minute, sum(events)::bigint AS events, sum(known_good)::bigint AS known_good,
+    max(latest) AS latest, max(seen) AS seen
 FROM refusals
 GROUP BY stream, rule, block, minute;

@@ -127,12 +127,18 @@ func TestPrediction(t *testing.T) {
 		{"as predicted", promotion.Observed{Blocks: n(100), Good: n(2), Released: n(2), Traffic: part(100, 10_000)}, ""},
 		{"nothing yet", promotion.Observed{Blocks: n(0), Good: n(0), Released: n(0)}, ""},
 		{"nothing is known", promotion.Observed{}, ""},
-		{"more, as chance has it", promotion.Observed{Blocks: n(100), Good: n(5), Released: n(5), Traffic: part(120, 10_000)}, ""},
-		{"too few requests to tell", promotion.Observed{Blocks: n(1), Good: n(0), Released: n(0), Traffic: part(199, 199)}, ""},
-		{"good ones", promotion.Observed{Blocks: n(100), Good: n(9), Released: n(0)}, "known-good sources: 9 of 100 blocks, 3.97% at least, predicted 2%"},
-		{"releases", promotion.Observed{Blocks: n(100), Good: n(0), Released: n(9)}, "releases: 9 of 100 blocks, 3.97% at least, predicted 2%"},
-		{"traffic", promotion.Observed{Blocks: n(100), Good: n(0), Released: n(0), Traffic: part(200, 10_000)}, "share of traffic: 200 of 10000 requests refused, 1.67% at least, predicted 1%"},
-		{"of the least that is judged", promotion.Observed{Blocks: n(1), Good: n(0), Released: n(0), Traffic: part(200, 200)}, "share of traffic: 200 of 200 requests refused, 96.8% at least, predicted 1%"},
+		{"more, as chance has it", promotion.Observed{Blocks: n(100), Good: n(5), Released: n(5), Traffic: part(120,
+			10_000)}, ""},
+		{"too few requests to tell", promotion.Observed{Blocks: n(1), Good: n(0), Released: n(0), Traffic: part(199,
+			199)}, ""},
+		{"good ones", promotion.Observed{Blocks: n(100), Good: n(9), Released: n(0)},
+			"known-good sources: 9 of 100 blocks, 3.97% at least, predicted 2%"},
+		{"releases", promotion.Observed{Blocks: n(100), Good: n(0), Released: n(9)},
+			"releases: 9 of 100 blocks, 3.97% at least, predicted 2%"},
+		{"traffic", promotion.Observed{Blocks: n(100), Good: n(0), Released: n(0), Traffic: part(200, 10_000)},
+			"share of traffic: 200 of 10000 requests refused, 1.67% at least, predicted 1%"},
+		{"of the least that is judged", promotion.Observed{Blocks: n(1), Good: n(0), Released: n(0), Traffic: part(200,
+			200)}, "share of traffic: 200 of 200 requests refused, 96.8% at least, predicted 1%"},
 	} {
 		if got := p.Exceeded(&tt.o); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
@@ -143,15 +149,18 @@ func TestPrediction(t *testing.T) {
 	}
 	// Whoever has promoted over a share has seen it.
 	e.Traffic = part(30, 100)
-	if p = gates.Predict(&e); p.Traffic != 0.3 || p.Exceeded(&promotion.Observed{Blocks: n(100), Traffic: part(3500, 10_000)}) != "" {
+	if p = gates.Predict(&e); p.Traffic != 0.3 || p.Exceeded(&promotion.Observed{Blocks: n(100), Traffic: part(3500,
+		10_000)}) != "" {
 		t.Errorf("30%% were seen, and %+v is predicted", p)
 	}
 	e.Traffic = nil
-	if got, want := gates.Predict(&e).Uncompared(), "the share of traffic: not compared, since the evidence could not predict it"; got != want {
+	if got, want := gates.Predict(&e).Uncompared(),
+		"the share of traffic: not compared, since the evidence could not predict it"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	worst := promotion.Observed{Blocks: n(1000), Good: n(1000), Released: n(1000), Traffic: part(1000, 1000)}
-	if p = gates.Predict(nil); p.Exceeded(&worst) != "" || p.Uncompared() != "known-good sources and releases and the share of traffic: not compared, since the evidence could not predict it" {
+	if p = gates.Predict(nil); p.Exceeded(&worst) != "" ||
+		p.Uncompared() != "known-good sources and releases and the share of traffic: not compared, since the evidence could not predict it" {
 		t.Errorf("without evidence %+v, %q, %q", p, p.Exceeded(&worst), p.Uncompared())
 	}
 }
@@ -164,7 +173,8 @@ func TestLeast(t *testing.T) {
 				continue
 			}
 			low, seen := promotion.Least(some, all), float64(some)/float64(all)
-			if away := seen - low - 2.5758293035489004*math.Sqrt(low*(1-low)/float64(all)); low < 0 || low > seen || math.Abs(away) > 1e-9 {
+			if away := seen - low - 2.5758293035489004*math.Sqrt(low*(1-low)/float64(all)); low < 0 || low > seen ||
+				math.Abs(away) > 1e-9 {
 				t.Errorf("%d of %d: %g, off by %g", some, all, low, away)
 			}
 		}

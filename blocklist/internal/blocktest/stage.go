@@ -91,7 +91,8 @@ func (s *Stage) Restart(never ...netip.Prefix) {
 	s.registry = prometheus.NewRegistry()
 	e, err := enforce.New(enforce.Options{
 		Store: s.Store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead,
-		NeverBlock: never, Secret: []byte(Secret), OpenHits: s.OpenHits, Orders: s.Orders, AllPartitions: !s.Grouped, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
+		NeverBlock: never, Secret: []byte(Secret), OpenHits: s.OpenHits, Orders: s.Orders, AllPartitions: !s.Grouped,
+		Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
 	})
 	if err != nil {
 		s.T.Fatal(err)

@@ -48,7 +48,8 @@ them.`,
 			return err
 		}
 		return p.WithActs(cmd, func(ctx context.Context, does acts.Acts) error {
-			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries, Until: acts.End(end), Reason: reason})
+			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries,
+				Until: acts.End(end), Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}
@@ -79,7 +80,8 @@ it, remove, watch it in shadow, promote it again. What was added since then may 
 			return err
 		}
 		return p.WithActs(cmd, func(ctx context.Context, does acts.Acts) error {
-			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true, Entries: entries, Reason: reason})
+			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true,
+				Entries: entries, Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}

@@ -50,7 +50,8 @@ type Installation struct {
 // History are the subcommands of weir history.
 func History(p *Program) []*cobra.Command {
 	return []*cobra.Command{
-		p.hits(), p.sources(), p.top(), p.timeline(), p.show(), p.late(), p.uncounted(), p.refused(), p.decisions(), p.audit(), p.dead("dead", "weir history dead"), p.replays(), p.erase(),
+		p.hits(), p.sources(), p.top(), p.timeline(), p.show(), p.late(), p.uncounted(), p.refused(), p.decisions(),
+		p.audit(), p.dead("dead", "weir history dead"), p.replays(), p.erase(),
 	}
 }
 

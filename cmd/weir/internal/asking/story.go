@@ -52,7 +52,8 @@ func showStory(o *terminal.Output, st *BlockStory) error {
 
 // refused says what gates refused.
 func (st *BlockStory) refused() string {
-	return fmt.Sprintf("%s by gates, the last at %s; %d of them known good", plural.Of(st.Refused.Events, "request"), terminal.Time(st.Refused.Latest), st.Refused.Known)
+	return fmt.Sprintf("%s by gates, the last at %s; %d of them known good", plural.Of(st.Refused.Events, "request"),
+		terminal.Time(st.Refused.Latest), st.Refused.Known)
 }
 
 // sourceText is who it was, and why nobody can be blocked for it.
@@ -113,7 +114,8 @@ func (st *BlockStory) evidence() []string {
 	h := st.Hit
 	if o := st.Order; o != nil {
 		return []string{
-			"none: blocked by hand by " + terminal.Brief(o.By) + " at " + terminal.Time(o.Since) + ", until " + terminal.Time(o.Until),
+			"none: blocked by hand by " + terminal.Brief(o.By) + " at " + terminal.Time(o.Since) + ", until " +
+				terminal.Time(o.Until),
 			terminal.Brief(o.Reason),
 		}
 	}

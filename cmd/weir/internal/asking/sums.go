@@ -184,14 +184,16 @@ weir's verdicts.`,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
 			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
 				which := explore.UncountedFilter{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until}
-				all, total, err := pages(f.limit, func(page explore.Page) ([]history.RefusedSum, explore.Total, string, error) {
+				all, total, err := pages(f.limit, func(page explore.Page) ([]history.RefusedSum, explore.Total, string,
+					error) {
 					part, err := from.Refused(ctx, which, page)
 					return part.Sums, part.Total, part.Next, err
 				})
 				if err != nil {
 					return err
 				}
-				if err := terminal.List(p.Output, all, []string{"MINUTE", "RULE", "REQUESTS", "KNOWN GOOD", "SOURCE", "BLOCK"}, refusedRow); err != nil {
+				if err := terminal.List(p.Output, all, []string{"MINUTE", "RULE", "REQUESTS", "KNOWN GOOD", "SOURCE",
+					"BLOCK"}, refusedRow); err != nil {
 					return err
 				}
 				p.cut("newest", len(all), f.limit, total)
@@ -211,7 +213,8 @@ func refusedRow(s history.RefusedSum) []string {
 	if block == "" {
 		block = "several"
 	}
-	return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), strconv.FormatInt(s.Known, 10), source, terminal.Brief(block)}
+	return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), strconv.FormatInt(s.Known, 10),
+		source, terminal.Brief(block)}
 }
 
 // replayName is the name of a replay by that of its stream.

@@ -113,7 +113,8 @@ type BlockStory struct {
 // newStory is what history knows, without what Redis does.
 func newStory(found *explore.Story) *BlockStory {
 	st := &BlockStory{
-		ID: found.ID, BlockID: gate.BlockID(found.ID), Rule: found.Rule, Owner: found.Owner, Mode: found.Mode, FellBack: found.FellBack, Subject: found.Subject,
+		ID: found.ID, BlockID: gate.BlockID(found.ID), Rule: found.Rule, Owner: found.Owner, Mode: found.Mode,
+		FellBack: found.FellBack, Subject: found.Subject,
 		Decisions: found.Decisions, Acts: found.Acts, Refused: found.Refused, Order: found.Order,
 	}
 	if found.Hit != nil {

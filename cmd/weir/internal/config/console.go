@@ -30,9 +30,10 @@ type Console struct {
 	TLS            ConsoleTLS             `yaml:"tls"`
 	OIDC           OIDC                   `yaml:"oidc"`
 	Session        Session                `yaml:"session"`
-	LocalAdmin     bool                   `yaml:"local_admin"` // whoever is at this machine is an admin, and nobody signs in
-	Tokens         []Token                `yaml:"tokens"`
-	Masking        Masking                `yaml:"masking"`
+	// LocalAdmin says that whoever is at this machine is an admin, and nobody signs in.
+	LocalAdmin bool    `yaml:"local_admin"`
+	Tokens     []Token `yaml:"tokens"`
+	Masking    Masking `yaml:"masking"`
 }
 
 // ConsoleTLS is the certificate of the console's listener.

@@ -43,7 +43,8 @@ otherwise, as with first-seen, buckets, distinct values and extend: never.`,
 			if err != nil {
 				return err
 			}
-			done, err := d.ResetCount(ctx, desk.Local(by), acts.ResetRequest{Rule: args[0], Subject: who, Reason: reason})
+			done, err := d.ResetCount(ctx, desk.Local(by), acts.ResetRequest{Rule: args[0], Subject: who,
+				Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}

@@ -164,13 +164,15 @@ func judgeOtherGates(others []blocklist.OtherGates, whole bool, namespace string
 		}
 		switch {
 		case unready > 0:
-			found = append(found, warning(name, "if they are this installation's, set namespace: "+namespace+" for them",
+			found = append(found, warning(name, "if they are this installation's, set namespace: "+namespace+
+				" for them",
 				"%s in this database, and %d of them not ready: nobody writes blocks of that namespace here",
 				plural.Of(len(o.Gates), "gate"), unready))
 		case o.Err != nil:
 			found = append(found, fine(name, "there are some in this database, and they cannot be read from here"))
 		default:
-			found = append(found, fine(name, "%s in this database, of another installation", plural.Of(len(o.Gates), "gate")))
+			found = append(found, fine(name, "%s in this database, of another installation", plural.Of(len(o.Gates),
+				"gate")))
 		}
 	}
 	if !whole {

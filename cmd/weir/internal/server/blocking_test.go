@@ -159,7 +159,9 @@ func off(b *bed, rule string) {
 func neverBlocked(b *bed, rule string) {
 	b.t.Helper()
 	b.prepare(rule)
-	if err := b.in.History.Orders.ChangeNever(b.t.Context(), orders.NeverChange{Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/32")}, By: "tests", Reason: "tests"}); err != nil {
+	if err := b.in.History.Orders.ChangeNever(b.t.Context(),
+		orders.NeverChange{Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/32")}, By: "tests",
+			Reason: "tests"}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -224,15 +226,21 @@ func pathsIntoBlocking() []intoBlocking {
 			b.mode(rule, rules.ModeBlock)
 		},
 			"POST /rules/{rule}/rollback", always("to=1&reason=matrix&confirm=yes"), false},
-		{"a raised limit that is ended on the page", raised, "POST /rules/{rule}/limit", always("end=yes&reason=matrix&confirm=yes"), false},
+		{"a raised limit that is ended on the page", raised, "POST /rules/{rule}/limit",
+			always("end=yes&reason=matrix&confirm=yes"), false},
 		{"an entry taken off an allow list", blocking, "POST /api/v1/allow/{list}/entries", always(`{"reason":"matrix","remove":true,"entries":[{"kind":"cidr","value":"198.51.100.0/24"}]}`), true},
-		{"an entry taken off an allow list on the page", blocking, "POST /allow/{list}/change", func(b *bed, rule string) string {
-			return fmt.Sprintf("version=%d&remove=1&reason=matrix&confirm=yes", b.allowVersion(rule))
-		}, true},
-		{"blocked by hand", inShadow, apiBlock, always(`{"reason":"matrix","subject":"user=alice","everything":true,"for":"1h"}`), false},
-		{"blocked by hand on the page", inShadow, pageBlock, always("of=user%3Dalice&for=1h&what=everything&reason=matrix&confirm=yes"), false},
-		{"let be blocked", neverBlocked, apiNever, always(`{"reason":"matrix","remove":true,"entries":["198.51.100.7"]}`), false},
-		{"let be blocked on the page", neverBlocked, pageNever, always("remove=198.51.100.7&reason=matrix&confirm=yes"), false},
+		{"an entry taken off an allow list on the page", blocking, "POST /allow/{list}/change",
+			func(b *bed, rule string) string {
+				return fmt.Sprintf("version=%d&remove=1&reason=matrix&confirm=yes", b.allowVersion(rule))
+			}, true},
+		{"blocked by hand", inShadow, apiBlock,
+			always(`{"reason":"matrix","subject":"user=alice","everything":true,"for":"1h"}`), false},
+		{"blocked by hand on the page", inShadow, pageBlock,
+			always("of=user%3Dalice&for=1h&what=everything&reason=matrix&confirm=yes"), false},
+		{"let be blocked", neverBlocked, apiNever,
+			always(`{"reason":"matrix","remove":true,"entries":["198.51.100.7"]}`), false},
+		{"let be blocked on the page", neverBlocked, pageNever,
+			always("remove=198.51.100.7&reason=matrix&confirm=yes"), false},
 		{"counted again", off, "POST /api/v1/rules/{rule}/enable", always(`{"reason":"matrix"}`), false},
 		{"counted again, on the page", off, "POST /rules/{rule}/enable", always("reason=matrix&confirm=yes"), false},
 	}

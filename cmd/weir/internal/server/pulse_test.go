@@ -39,10 +39,12 @@ func problemOf(p console.Pulse, part string) string {
 // How far DETECT is behind is what it reports. That nobody has reported is a problem, but not of a process that has
 // just begun to work itself.
 func TestWhatIsSaidOfDetect(t *testing.T) {
-	for name, here := range map[string]func() console.Pulse{"alone": nil, "beside": func() console.Pulse { return console.Pulse{} }} {
+	for name, here := range map[string]func() console.Pulse{"alone": nil,
+		"beside": func() console.Pulse { return console.Pulse{} }} {
 		t.Run(name, func(t *testing.T) {
 			d, b := afar(t, here)
-			d.pulse.Stages = []console.StageLag{{Stage: ingest.StageRoute, Records: 2}, {Stage: ingest.StageDetect, Records: 700}}
+			d.pulse.Stages = []console.StageLag{{Stage: ingest.StageRoute, Records: 2}, {Stage: ingest.StageDetect,
+				Records: 700}}
 			look := func() console.Pulse {
 				t.Helper()
 				if err := d.lookAtPartitions(t.Context()); err != nil {
@@ -58,9 +60,12 @@ func TestWhatIsSaidOfDetect(t *testing.T) {
 				t.Errorf("nobody has reported, and DETECT is behind by %d", p.Stages[1].Records)
 			}
 			reports := []ingest.PartitionStatus{
-				{Side: ingest.SideRequests, Partition: 0, State: ingest.Running, Offset: 1, End: 1000, GapOffset: ingest.NoOffset},
-				{Side: ingest.SideKeyed, Partition: 0, State: ingest.Running, Offset: 40, End: 100, GapOffset: ingest.NoOffset},
-				{Side: ingest.SideKeyed, Partition: 1, State: ingest.Halted, Offset: 9, End: 7, GapOffset: ingest.NoOffset},
+				{Side: ingest.SideRequests, Partition: 0, State: ingest.Running, Offset: 1, End: 1000,
+					GapOffset: ingest.NoOffset},
+				{Side: ingest.SideKeyed, Partition: 0, State: ingest.Running, Offset: 40, End: 100,
+					GapOffset: ingest.NoOffset},
+				{Side: ingest.SideKeyed, Partition: 1, State: ingest.Halted, Offset: 9, End: 7,
+					GapOffset: ingest.NoOffset},
 			}
 			if err := b.Store.Partitions.Report(t.Context(), history.Live, reports); err != nil {
 				t.Fatal(err)
@@ -84,10 +89,12 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	d := newDistant(Options{History: &history.Store{}, Redis: store, Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
+	d := newDistant(Options{History: &history.Store{}, Redis: store, Config: config.Default(),
+		Log: slog.New(slog.DiscardHandler)})
 	d.identity = "0123456789abcdef"
 	gate := blocklist.GateReport{
-		Instance: "edge-1", Identity: d.identity, Blocks: 3, Missing: 1, Staleness: 2, Started: service.Now(), At: service.Now(),
+		Instance: "edge-1", Identity: d.identity, Blocks: 3, Missing: 1, Staleness: 2, Started: service.Now(),
+		At: service.Now(),
 	}
 	if err := blocklist.NewGateBook(store).Report(t.Context(), gate); err != nil {
 		t.Fatal(err)
@@ -95,7 +102,8 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 	known := func(want bool) {
 		t.Helper()
 		h := health(d.Pulse())
-		if unknown := slices.Contains(h.Unknown, "gates"); unknown == want || len(h.Gates) != map[bool]int{true: 1}[want] {
+		if unknown := slices.Contains(h.Unknown, "gates"); unknown == want ||
+			len(h.Gates) != map[bool]int{true: 1}[want] {
 			t.Fatalf("unknown: %q, gates: %+v, want them known: %v", h.Unknown, h.Gates, want)
 		}
 		if !want {
@@ -138,14 +146,16 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 func TestProblemsOfGatesAreBounded(t *testing.T) {
 	var gates []console.Gate
 	for i := range 20 {
-		gates = append(gates, console.Gate{GateReport: blocklist.GateReport{Instance: fmt.Sprint("edge-", i)}, Doubts: []string{"a", "b"}})
+		gates = append(gates, console.Gate{GateReport: blocklist.GateReport{Instance: fmt.Sprint("edge-", i)},
+			Doubts: []string{"a", "b"}})
 	}
 	all := gateProblems(gates, 3)
 	if len(all) != shownGateProblems+2 || all[8].Detail != "include 3 whose reports this build cannot read" ||
 		all[9].Detail != "have 32 more problems: see the list of them" {
 		t.Errorf("%+v", all)
 	}
-	if all := gateProblems(gates[:1], 0); len(all) != 2 || all[0] != (console.Problem{Part: "Gate edge-0", Detail: "a"}) {
+	if all := gateProblems(gates[:1], 0); len(all) != 2 || all[0] != (console.Problem{Part: "Gate edge-0",
+		Detail: "a"}) {
 		t.Errorf("%+v", all)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// ordered has what people ordered carried out at once: the rule of a new match is one that neither the stage nor gates know.
+// ordered has what people ordered carried out at once: the rule of a new match is one that neither the stage nor gates
+// know.
 func (e *enforcement) ordered() {
 	e.modesChanged()
 	e.carrier.Ordered()
@@ -48,7 +49,8 @@ type neverWatch struct {
 	changed chan struct{} // holds one
 }
 
-// neverEvery is how often it looks without having been told of a change; a Redis that has forgotten is told again by that.
+// neverEvery is how often it looks without having been told of a change; a Redis that has forgotten is told again by
+// that.
 const neverEvery = 2 * time.Second
 
 // neverTimeout bounds one look.

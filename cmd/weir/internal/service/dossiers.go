@@ -28,8 +28,10 @@ func (p *dossiersPort) ForPromotion(ctx context.Context, rule string, version in
 }
 
 // Grown is that of evidence.Store.
-func (p *dossiersPort) Grown(ctx context.Context, rule string, version int, since, until time.Time) (acts.Grown, error) {
-	sources, events, err := evidence.New(p.history.DB, p.history.Rules).Grown(ctx, rule, version, traffic.At(since), traffic.At(until))
+func (p *dossiersPort) Grown(ctx context.Context, rule string, version int, since, until time.Time) (acts.Grown,
+	error) {
+	sources, events, err := evidence.New(p.history.DB, p.history.Rules).Grown(ctx, rule, version, traffic.At(since),
+		traffic.At(until))
 	return acts.Grown{Sources: sources, Events: events}, err
 }
 

@@ -35,7 +35,8 @@ func Heartbeat(
 		return Part{}, err
 	}
 	h, err := gate.NewHeartbeat(gate.HeartbeatOptions{
-		Gate: g, Copy: blocks, Registry: blocklist.NewGateBook(redis), Instance: plainName(name), Build: build, Identity: &c.Identity,
+		Gate: g, Copy: blocks, Registry: blocklist.NewGateBook(redis), Instance: plainName(name), Build: build,
+		Identity: &c.Identity,
 	})
 	if err != nil {
 		return Part{}, err

@@ -119,7 +119,8 @@ func (in *Installation) sinks(ctx context.Context, stages []string, watch *ruleW
 		watch.tell, watch.follow = e.modesChanged, e.stage.RefreshModes
 		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
 			Part{"reconcile", e.reconciler.Run},
-			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run}, Part{"blocks by hand", e.carrier.Run}, Part{"who is never blocked", e.never.run},
+			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run},
+			Part{"blocks by hand", e.carrier.Run}, Part{"who is never blocked", e.never.run},
 			Part{"watch blocks by hand", watching(in.History.Orders.Watch, e.ordered)},
 			Part{"watch who is never blocked", watching(in.History.Orders.WatchNever, e.never.tell)},
 			Part{"read standing blocks", e.reader.Run}, Part{"memory of Redis", e.memory.run})
@@ -300,9 +301,11 @@ func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
 		return nil, err
 	}
 	stage, err := enforce.New(enforce.Options{
-		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: allModes{in.lookups}, Rules: in.lookups.Rules, Orders: in.lookups.Orders,
+		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: allModes{in.lookups},
+		Rules: in.lookups.Rules, Orders: in.lookups.Orders,
 		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
-		DeadLetters: in.DeadLetters, Never: never.list, HitsPartitions: in.HitsPartitions, Secret: in.secret[:], OpenHits: in.History,
+		DeadLetters: in.DeadLetters, Never: never.list, HitsPartitions: in.HitsPartitions, Secret: in.secret[:],
+		OpenHits: in.History,
 		// A release must be remembered for as long as the hits that it answers can be read again.
 		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), enforce.DefaultTombstoneTTL),
 		Clock:        Now, Logger: in.Log, Registerer: in.registry,
@@ -343,7 +346,8 @@ func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries, enforce.NewCarrier(stage), never}, nil
+	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries, enforce.NewCarrier(stage),
+		never}, nil
 }
 
 func (e *enforcement) modesChanged() {
