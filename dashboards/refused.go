@@ -11,8 +11,7 @@ const refusedOfChosen = `r.stream = 'live' AND $__timeFilter(r.minute) AND r.rul
 // the mode in which it began.
 const whileItBlocked = `(SELECT c.at AS since, c.until FROM (
     SELECT a.action, a.at, lead(a.at, 1, 'infinity') OVER (ORDER BY a.seq) AS until FROM weir.audit_v a
-    WHERE a.object = 'rule ' || ${rule:sqlstring} AND a.action IN ('promote', 'canary', 'demote', 'fall-back',
-	'disable', 'enable', 'remove')) c
+    WHERE a.object = 'rule ' || ${rule:sqlstring} AND a.action IN ('promote', 'canary', 'demote', 'fall-back', 'disable', 'enable', 'remove')) c
   WHERE c.action IN ('promote', 'canary')) b`
 
 // refusedOverTime has what is real beside what would have been, of different minutes or of different requests.
