@@ -92,6 +92,17 @@ type Set struct {
 	Texts map[string]string
 }
 
+// Lists are the allow lists of a set and those of stored ones whose ids it has not.
+func (s *Set) Lists(stored []AllowList) []AllowList {
+	all := slices.Clone(s.AllowLists)
+	for i := range stored {
+		if !slices.ContainsFunc(s.AllowLists, func(l AllowList) bool { return l.ID == stored[i].ID }) {
+			all = append(all, stored[i])
+		}
+	}
+	return all
+}
+
 // ParseFiles is ParseSet for who has no use for the allow lists of the files.
 func ParseFiles(files []File, env Environment) ([]Document, error) {
 	set, err := ParseSet(files, env)

@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/devserver"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/trial"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
@@ -141,9 +142,12 @@ func (a *app) withDesk(cmd *cobra.Command, work func(ctx context.Context, d *des
 // withActs opens the stores of the configured installation, and what is done to it.
 func (a *app) withActs(cmd *cobra.Command, work func(ctx context.Context, s *store, does acts.Acts) error) error {
 	return a.withStore(cmd, func(ctx context.Context, s *store) error {
+		environment := func(warn func(rules.Problem)) (rules.Environment, error) {
+			return ruleEnvironment(s.config, warn)
+		}
 		does, done, err := service.OpenActs(service.ActsOptions{
-			Config: s.config, Log: s.log, History: s.Store,
-			Environment: func(warn func(rules.Problem)) (rules.Environment, error) { return ruleEnvironment(s.config, warn) },
+			Config: s.config, Log: s.log, History: s.Store, Environment: environment,
+			Trials: trial.New(trial.Options{Config: s.config, Log: s.log, History: s.Store, Environment: environment}),
 		})
 		if err != nil {
 			return err

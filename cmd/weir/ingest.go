@@ -203,9 +203,9 @@ func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags,
 // replayRules reads the rules of --rules, each its own first version, and the allow lists beside them. events is the format of what they are
 // run over. stored are lists that rules may name, too; one of the files with the same id takes the place of such a list.
 func replayRules(a *app, from []string, c *config.Config, events rules.Format, stored []rulestore.AllowList) ([]rules.Version, []rules.AllowList, error) {
-	names := make([]string, len(stored))
+	names, lists := make([]string, len(stored)), make([]rules.AllowList, len(stored))
 	for i := range stored {
-		names[i] = stored[i].List.ID
+		names[i], lists[i] = stored[i].List.ID, stored[i].List
 	}
 	set, err := ruleFiles(a, from, c, events, names)
 	if err != nil {
@@ -218,13 +218,7 @@ func replayRules(a *app, from []string, c *config.Config, events rules.Format, s
 	for i, d := range set.Rules {
 		out[i], _ = rules.NextVersion(nil, d)
 	}
-	lists := set.AllowLists
-	for i := range stored {
-		if !slices.ContainsFunc(set.AllowLists, func(l rules.AllowList) bool { return l.ID == stored[i].List.ID }) {
-			lists = append(lists, stored[i].List)
-		}
-	}
-	return out, lists, nil
+	return out, set.Lists(lists), nil
 }
 
 func showLive(o *terminal.Output, s stream.LiveSummary) error {

@@ -42,6 +42,8 @@ type Acts interface {
 	SetLimit(ctx context.Context, actor access.Actor, r LimitRequest) (rulestore.LimitSet, error)
 	// Apply makes the stored rules and allow lists those of documents.
 	Apply(ctx context.Context, actor access.Actor, r ApplyRequest) (ApplyDone, error)
+	// Try tells what documents would do, were they applied. It changes nothing.
+	Try(ctx context.Context, actor access.Actor, r TryRequest) (Tried, error)
 	// Rollback applies an older document of a rule as a new version.
 	Rollback(ctx context.Context, actor access.Actor, r RollbackRequest) (ApplyDone, error)
 	// Release lifts the block of a source.
@@ -116,7 +118,7 @@ type Documents interface {
 	Read(files []File, lists []string) (set *rules.Set, warnings []rules.Problem, err error)
 }
 
-// Options are the ports of a Service. All are required, but for Erasing and NeverBlock.
+// Options are the ports of a Service. All are required, but for Erasing, NeverBlock and Trials.
 type Options struct {
 	Erasing   Erasing
 	Rules     Rules
@@ -127,6 +129,7 @@ type Options struct {
 	Dossiers  Dossiers
 	Orders    Orders
 	Knows     Knows
+	Trials    Trials // nil: nothing is tried
 	// NeverBlock are the addresses that are never blocked; its zero value is an empty list.
 	NeverBlock blocklist.NeverBlock
 	Clock      func() traffic.Time

@@ -21,6 +21,7 @@ type ApplyRequest struct {
 	Files  []File `json:"files"`
 	Prune  bool   `json:"prune,omitempty"`   // remove stored rules and lists that are not among the documents
 	DryRun bool   `json:"dry_run,omitempty"` // only plan
+	Alone  bool   `json:"alone,omitempty"`   // leave what is not among the documents out of the plan; not with prune
 	// Shown is the plan of a dry run that somebody has agreed to; nil for none. Where the stored rules have changed since, nothing is applied.
 	Shown  *rulestore.Plan `json:"shown,omitempty"`
 	Reason string          `json:"reason"` // may be empty
@@ -61,7 +62,11 @@ func (s *Service) Apply(ctx context.Context, actor access.Actor, r ApplyRequest)
 	if err != nil {
 		return ApplyDone{Warnings: warnings}, err
 	}
-	opts := rulestore.ApplyOptions{Prune: r.Prune, DryRun: r.DryRun, Shown: r.Shown, AllowLists: set.AllowLists}
+	opts := rulestore.ApplyOptions{Prune: r.Prune, DryRun: r.DryRun, Alone: r.Alone, Shown: r.Shown,
+		AllowLists: set.AllowLists}
+	if r.Alone && r.Prune {
+		return ApplyDone{Warnings: warnings}, &Invalid{Field: "alone", Got: "true", Allowed: "false with prune, which is about the others"}
+	}
 	if opts.Prune && len(set.Rules) == 0 {
 		return ApplyDone{Warnings: warnings}, errors.New("--prune with allow lists alone would remove all rules: give the rules, too")
 	}

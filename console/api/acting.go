@@ -138,10 +138,32 @@ func apply(c *call) (any, error) {
 	}
 	done, err := c.o.Acts.Apply(c.r.Context(), c.actor, r)
 	c.told(done.Publication)
+	return done, documented(len(r.Files), err)
+}
+
+// documented says of files that hold no document how many there are; any other error stays.
+func documented(files int, err error) error {
 	if errors.Is(err, acts.ErrNoRules) {
-		return nil, &acts.Invalid{Field: "files", Got: fmt.Sprintf("%d files without a document", len(r.Files)), Allowed: "at least one rule or allow list"}
+		return &acts.Invalid{Field: "files", Got: fmt.Sprintf("%d files without a document", files), Allowed: "at least one rule or allow list"}
 	}
-	return done, err
+	return err
+}
+
+func try(c *call) (any, error) {
+	var r acts.TryRequest
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	tried, err := c.o.Acts.Try(c.r.Context(), c.actor, r)
+	if tried.Traffic != nil {
+		for i := range tried.Traffic.Rules {
+			for j := range tried.Traffic.Rules[i].Top {
+				s := &tried.Traffic.Rules[i].Top[j].Subject
+				*s = c.o.Masker.Subject(c.actor, *s)
+			}
+		}
+	}
+	return tried, documented(len(r.Files), err)
 }
 
 func release(c *call) (any, error) {

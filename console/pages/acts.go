@@ -34,6 +34,9 @@ type Acts interface {
 	ChangeNeverBlock(ctx context.Context, actor access.Actor, r acts.NeverRequest) (acts.NeverDone, error)
 	// SetLimit raises a rule's limit for a time, or ends that.
 	SetLimit(ctx context.Context, actor access.Actor, r acts.LimitRequest) (rulestore.LimitSet, error)
+	// Apply makes the stored rules and allow lists those of documents. Try tells what that would do.
+	Apply(ctx context.Context, actor access.Actor, r acts.ApplyRequest) (acts.ApplyDone, error)
+	Try(ctx context.Context, actor access.Actor, r acts.TryRequest) (acts.Tried, error)
 	// Rollback applies an older document of a rule as a new version.
 	Rollback(ctx context.Context, actor access.Actor, r acts.RollbackRequest) (acts.ApplyDone, error)
 	// ResetCount sets what a rule has counted of a source back to nothing.
@@ -135,12 +138,13 @@ func (p acting) route() {
 		}
 		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
 	}))
-	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answered(p.release))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answeredIn(releaseWithin, p.release))
 	p.routeErase()
 	p.routeBlock()
 	p.routeNever()
 	p.routeAllow()
 	p.routeRule()
+	p.routeWrite()
 }
 
 // modeForm is the form of a change of mode.
@@ -225,6 +229,7 @@ func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error
 	}
 	told := "?did=" + a.name
 	if err = confirmed(r); err == nil {
+		var done acts.ModeDone
 		if a.mode == rules.ModeBlock {
 			asked := acts.PromoteRequest{
 				Rule: id, Version: version, To: rules.Mode(r.PostFormValue("to")), Override: strings.TrimSpace(r.PostFormValue("override")), Reason: reason,
@@ -233,11 +238,16 @@ func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error
 			if asked.Until, err = time.Parse(time.RFC3339Nano, r.PostFormValue("until")); err != nil {
 				return &badRequest{"until", shown.Text(r.PostFormValue("until")), "the time that the form had"}
 			}
-			var done acts.ModeDone
+			if !asked.To.Blocks() {
+				return &badRequest{"to", shown.Text(string(asked.To)), "canary, block"}
+			}
 			done, err = p.o.Acts.Promote(ctx, actor, asked)
 			told = promoted(asked.To, &done)
 		} else {
-			_, err = p.o.Acts.SetMode(ctx, actor, acts.ModeRequest{Rule: id, Mode: a.mode, Reason: reason, Seen: r.PostFormValue("seen")})
+			done, err = p.o.Acts.SetMode(ctx, actor, acts.ModeRequest{Rule: id, Mode: a.mode, Reason: reason, Seen: r.PostFormValue("seen")})
+			if !done.Changed {
+				told = "?did=already"
+			}
 		}
 	}
 	if err != nil {
@@ -332,6 +342,8 @@ func did(q url.Values) string {
 		"passed":        "Released and let pass: the rules that name the list do not count it from now on.",
 		"limit":         "Raised: requests before its end are counted against the higher limit.",
 		"limit-end":     "Ended: the limit is the document's again.",
+		"already":       "Nothing was changed: the rule was in this mode already.",
+		"applied":       "Applied: the documents are the newest versions.",
 		"rollback":      "Rolled back: the older document is the newest version.",
 		"reset":         "Reset: the count begins at nothing with the requests that come now.",
 		"entered":       "Entered: the rules that name the list do not count it from now on.",
@@ -345,6 +357,9 @@ func did(q url.Values) string {
 		"keep":          "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]
 }
+
+// releaseWithin bounds a release: Redis is waited for, and Kafka, before it is on its way.
+const releaseWithin = 3 * answerWithin
 
 // releaseWait is how long a release waits for ENFORCE, so that the page that follows shows it done.
 const releaseWait = 3 * time.Second

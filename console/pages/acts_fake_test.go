@@ -16,6 +16,9 @@ type doer struct {
 	refuses error
 	// refusesAllow is the error of a change of an allow list.
 	refusesAllow error
+	tried        acts.Tried // what documents would do
+	refusesTrial error
+	unchanged    bool // acts find the rule in the mode that they ask for
 	grown        acts.Grown // since a promotion's evidence was looked at
 }
 
@@ -23,7 +26,8 @@ var _ Acts = (*doer)(nil)
 
 func (d *doer) Promote(_ context.Context, _ access.Actor, r acts.PromoteRequest) (acts.ModeDone, error) {
 	d.did = append(d.did, r)
-	return acts.ModeDone{SinceLooked: acts.SinceLooked{Grown: d.grown}}, d.refuses
+	return acts.ModeDone{ModeSet: rulestore.ModeSet{Changed: !d.unchanged}, SinceLooked: acts.SinceLooked{Grown: d.grown}},
+		d.refuses
 }
 
 func (d *doer) Evidence(_ context.Context, _ access.Actor, r acts.EvidenceRequest) (acts.EvidenceShown, error) {
@@ -38,7 +42,7 @@ func (d *doer) Evidence(_ context.Context, _ access.Actor, r acts.EvidenceReques
 
 func (d *doer) SetMode(_ context.Context, _ access.Actor, r acts.ModeRequest) (acts.ModeDone, error) {
 	d.did = append(d.did, r)
-	return acts.ModeDone{}, d.refuses
+	return acts.ModeDone{ModeSet: rulestore.ModeSet{Changed: !d.unchanged}}, d.refuses
 }
 
 func (d *doer) Erase(_ context.Context, _ access.Actor, r acts.EraseRequest) (acts.ErasureState, error) {
@@ -54,6 +58,15 @@ func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest)
 func (d *doer) SetLimit(_ context.Context, _ access.Actor, r acts.LimitRequest) (rulestore.LimitSet, error) {
 	d.did = append(d.did, r)
 	return rulestore.LimitSet{}, d.refuses
+}
+
+func (d *doer) Apply(_ context.Context, _ access.Actor, r acts.ApplyRequest) (acts.ApplyDone, error) {
+	d.did = append(d.did, r)
+	return acts.ApplyDone{Plan: d.tried.Plan}, d.refuses
+}
+
+func (d *doer) Try(context.Context, access.Actor, acts.TryRequest) (acts.Tried, error) {
+	return d.tried, d.refusesTrial
 }
 
 func (d *doer) Rollback(_ context.Context, _ access.Actor, r acts.RollbackRequest) (acts.ApplyDone, error) {

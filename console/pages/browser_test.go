@@ -222,7 +222,7 @@ func addresses(s *scene) map[string]string {
 		"remove-entry": "/allow/offices/change?version=4&remove=1",
 		"limit":        "/rules/login-stuffing/limit", "rollback": "/rules/login-stuffing/rollback?to=2",
 		"reset":    "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32",
-		"hit-held": "/hits/" + held(s),
+		"hit-held": "/hits/" + held(s), "write": "/write", "edit": "/rules/login-stuffing/edit",
 	}
 }
 
@@ -235,7 +235,7 @@ func TestInBrowser(t *testing.T) {
 	}{
 		{"looks", looksRight}, {"named", pagesAreNamed}, {"without script", withoutScript},
 		{"keyboard", promoteByKeyboard}, {"six actions", letPassInSixActions}, {"many rules", manyRules},
-		{"limits", limitsFollow}, {"hostile text", hostileTextIsShown}, {"counts", countsFollow},
+		{"writes a rule", writesARule}, {"limits", limitsFollow}, {"hostile text", hostileTextIsShown}, {"counts", countsFollow},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(chrome, t) })
 	}

@@ -165,10 +165,31 @@ func (l *letting) request(r *http.Request, now traffic.Time) (*acts.AllowRequest
 	if length := lengths[n].length; length > 0 {
 		asked.Until = acts.End(now.Add(length))
 	}
+	if e := l.entered(asked.List, l.parts[part]); e != nil &&
+		(e.Until == 0 || asked.Until != 0 && e.Until > traffic.Time(asked.Until)) {
+		return nil, &acts.Invalid{Field: "pass", Got: shown.Text(pass),
+			Allowed: "nothing: it is in the list already, for longer; choose No to release its block alone"}
+	}
 	var err error
 	asked.Entries = []acts.AllowSource{{Kind: allowKind(l.parts[part].Field), Value: l.parts[part].Value}}
 	asked.Reason, err = entryReason(r.PostFormValue("reason"))
 	return asked, err
+}
+
+// entered is the entry of a list that names a part of a source; nil for none.
+func (l *letting) entered(list string, part traffic.SubjectValue) *rules.AllowEntry {
+	for i := range l.lists {
+		if l.lists[i].List.ID != list {
+			continue
+		}
+		for j := range l.lists[i].List.Entries {
+			e := &l.lists[i].List.Entries[j]
+			if e.Kind == allowKind(part.Field) && e.Value == part.Value {
+				return e
+			}
+		}
+	}
+	return nil
 }
 
 // mostEntryReason bounds the reason of an entry, in bytes, as rule documents do.

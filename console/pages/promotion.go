@@ -102,6 +102,17 @@ func canaryPlan(d *rules.Document) string {
 	return out + " of them, then all; each step lasts " + shown.Span(time.Duration(c.Hold)) + " at least"
 }
 
+// promotions are what a rule may be promoted to: one that blocks has left its canary behind, or has it before it.
+func promotions(see *reading, target *rules.Document, chosen string) []choice {
+	all := []string{string(rules.ModeBlock), "Block all sources over the limit at once"}
+	preset := string(rules.ModeBlock)
+	if rule := see.Rules[target.ID]; rule == nil || !rule.Mode.Blocks() {
+		preset = string(rules.ModeCanary)
+		all = append([]string{preset, "Canary: " + canaryPlan(target)}, all...)
+	}
+	return choices(orElse(chosen, preset), all...)
+}
+
 // gateView is one gate of a promotion, and how it was judged.
 type gateView struct{ Name, Allowed, Got, Outcome string }
 
@@ -123,8 +134,7 @@ func (p acting) judged(r *http.Request, see *reading, form *actForm, target *rul
 	if err != nil {
 		return err
 	}
-	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeCanary)), string(rules.ModeCanary), "Canary: "+
-		canaryPlan(target), string(rules.ModeBlock), "Block all sources over the limit at once")
+	form.Modes = promotions(see, target, r.PostFormValue("to"))
 	if form.Evidence, err = lookedAt(r, see, form, version, found.Document()); err != nil {
 		return err
 	}
@@ -222,6 +232,9 @@ func gateProblems(e *rulestore.GatesError) (out []string) {
 
 // promoted is the query of the page that tells of a promotion. It holds numbers alone, since anybody can make a link.
 func promoted(to rules.Mode, done *acts.ModeDone) string {
+	if !done.Changed {
+		return "?did=already"
+	}
 	q := url.Values{"did": {"promote"}}
 	if to == rules.ModeCanary {
 		q.Set("did", "canary")

@@ -195,6 +195,18 @@ func rollbackMeans(c *rulestore.RuleChange) []string {
 	return out
 }
 
+// changeMeans says what applying a document would do to its rule.
+func changeMeans(c *rulestore.RuleChange) []string {
+	out := rollbackMeans(c)
+	switch c.Kind {
+	case rulestore.ChangeNew:
+		out = append([]string{"A new rule: it counts in shadow, and refuses nobody until it is promoted."}, out...)
+	case rulestore.ChangeRestored:
+		out = append([]string{"It was removed before, and counts again, in shadow."}, out...)
+	}
+	return out
+}
+
 func (f *ruleForm) rollBack() (string, error) {
 	if seen, now := f.q.Get("seen"), acts.StandingOf(f.found); seen != "" && seen != now.Revision {
 		return "", &acts.ChangedError{Rule: f.Rule, Seen: seen, Now: now}
@@ -317,6 +329,7 @@ func (r *reading) actsOn(found *rulestore.Rule) []actLink {
 		n := found.Pending.Version.Number
 		add(access.Promote, "promote", fmt.Sprintf("Promote version %d", n), r.commands.Promote(d.ID, n), n, false)
 	}
+	add(access.Apply, "edit", "Edit", r.commands.Apply(d.ID), 0, false)
 	if found.Mode != rules.ModeOff {
 		add(access.SetLimit, "limit", "Raise the limit", r.commands.RaiseLimit(d.ID), 0, false)
 	}

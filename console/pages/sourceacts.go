@@ -106,6 +106,9 @@ func (p acting) lift(r *http.Request, see *reading, subject traffic.Subject) (to
 	}
 	done, err := p.o.Acts.Release(ctx, actor, acts.ReleaseRequest{Rule: rule, Subject: subject,
 		Reason: r.PostFormValue("reason"), Wait: releaseWait})
+	if none := (*acts.NotBlockedError)(nil); entry != nil && errors.As(err, &none) { // it is over, or somebody was quicker
+		return "passed", nil
+	}
 	if err == nil && done.Release == "" {
 		err = errors.New("nothing was released: " + orElse(done.Problem,
 			"no block of this rule holds exactly this source"))

@@ -69,6 +69,7 @@ func TestFormsAct(t *testing.T) {
 		{"promote", "/rules/catalogue-scrape/promote", whole, nil, 303, "/rules/catalogue-scrape?did=canary", "", 1},
 		{"no tick", "/rules/catalogue-scrape/promote", without("confirm"), nil, 422, "", "tick the box", 0},
 		{"no time", "/rules/catalogue-scrape/promote", without("until"), nil, 400, "", "until", 0},
+		{"to nothing", "/rules/catalogue-scrape/promote", without("to"), nil, 400, "", "canary, block", 0},
 		{"somebody was quicker", "/rules/catalogue-scrape/promote", whole, &acts.ChangedError{Rule: "catalogue-scrape"}, 409, "", "Look at the rule again", 1},
 		{"a gate turned", "/rules/catalogue-scrape/promote", whole, turned, 409, "",
 			"Known good, of those whom it would hold: then 0% (passed), now 2% (failed); allowed is at most 0%", 1},

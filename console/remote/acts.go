@@ -62,6 +62,18 @@ func (c *Client) Apply(ctx context.Context, _ access.Actor, r acts.ApplyRequest)
 	return done, c.post(ctx, "apply", r, &done)
 }
 
+// tryTimeout bounds a trial, which counts requests for some seconds.
+const tryTimeout = time.Minute
+
+// Try is acts.Service's.
+func (c *connection) Try(ctx context.Context, _ access.Actor, r acts.TryRequest) (tried acts.Tried, err error) {
+	if len(r.Files) == 0 {
+		return tried, acts.ErrNoRules
+	}
+	_, err = c.ask(ctx, http.MethodPost, "try", nil, r, &tried, tryTimeout)
+	return tried, err
+}
+
 // Rollback is acts.Service's.
 func (c *Client) Rollback(ctx context.Context, _ access.Actor, r acts.RollbackRequest) (done acts.ApplyDone, err error) {
 	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/rollback", r, &done)

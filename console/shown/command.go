@@ -38,6 +38,11 @@ func (c Commands) Promote(rule string, version int) string {
 	return string(c) + " rules promote " + rule + " --version " + strconv.Itoa(version) + ` --reason "…"`
 }
 
+// Apply applies an edited document of a rule.
+func (c Commands) Apply(rule string) string {
+	return string(c) + " rules apply -f " + rule + `.yaml --reason "…"`
+}
+
 // RaiseLimit raises the limit of a rule for a time.
 func (c Commands) RaiseLimit(rule string) string {
 	return string(c) + " rules set-limit " + rule + ` … --for 2h --reason "…"`

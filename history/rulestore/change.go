@@ -75,7 +75,8 @@ func (st *step) change() (before, after string, err error) {
 	return before, next.stands(), nil
 }
 
-// stands says for the audit trail what an allow list is. Whom it names stays out of it.
+// stands says for the audit trail what an allow list is. Whom it names stays out of it, and so does a hash of the
+// document: of a short list the addresses could be found by trying.
 func (a *AllowList) stands() string {
 	switch {
 	case a == nil:
@@ -83,7 +84,7 @@ func (a *AllowList) stands() string {
 	case a.Removed:
 		return fmt.Sprintf("removed%sversion %d", audit.Part, a.Version)
 	}
-	return fmt.Sprintf("version %d (document %s)%sentries: %d", a.Version, shortHash(a.Hash), audit.Part, len(a.List.Entries))
+	return fmt.Sprintf("version %d%sentries: %d", a.Version, audit.Part, len(a.List.Entries))
 }
 
 // limited says for the audit trail which limit a rule has at now, raised or not.

@@ -166,7 +166,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/server": {
 		what: "pages and API behind sign-in",
 		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service",
-			"cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/letters",
+			"cmd/weir/internal/trial", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/letters",
 			"console/pages", "console/reveal", "console/signin", "console/why", "history", "history/evidence",
 			"history/explore", "history/partitions", "history/rulestore", "history/savedviews", "history/sessions",
 			"ingest", "ingest/kafka", "internal/retry", "rules"},
@@ -195,7 +195,8 @@ var plan = map[string]room{
 		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown",
 			"console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore",
 			"history/orders", "history/postgres", "history/rulestore", "history/savedviews", "internal/duration",
-			"internal/nearest", "rules", "rules/promotion", "traffic"},
+			"internal/nearest", "internal/plural", "rules", "rules/promotion", "traffic"},
+		tests: []string{"internal/story"},
 	},
 	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
 	"console/reveal": {
@@ -226,7 +227,7 @@ var plan = map[string]room{
 			"cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier",
 			"cmd/weir/internal/people", "cmd/weir/internal/report", "cmd/weir/internal/ruletry",
 			"cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream",
-			"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage",
+			"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/trial", "cmd/weir/internal/usage",
 			"cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api",
 			"dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history",
 			"history/erasure", "history/evidence", "history/explore", "history/orders",
@@ -238,8 +239,10 @@ var plan = map[string]room{
 			"history/streams", "ingest/kafka", "internal/demo", "internal/local"},
 	},
 	"cmd/weir/internal/versions": {
-		what:    "weir rules diff, history, rollback, export, set-limit",
-		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "console/api", "history/audit", "history/rulestore", "internal/plural", "rules"},
+		what:    "weir rules diff, history, rollback, export, set-limit, try",
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/subject",
+			"cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "console/api", "history/audit",
+			"history/rulestore", "internal/plural", "rules"},
 		tests:   []string{"traffic"},
 	},
 	"cmd/weir/internal/asking": {
@@ -302,6 +305,13 @@ var plan = map[string]room{
 	"cmd/weir/internal/ruletry": {
 		what:    "rule documents tried without a server: tests, explain, schema",
 		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "ingest/route", "internal/duration", "internal/plural", "internal/story", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
+	},
+	"cmd/weir/internal/trial": {
+		what: "documents tried: their tests, and their rules over the latest requests",
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/ruletry",
+			"cmd/weir/internal/service", "cmd/weir/internal/stream", "console/acts", "history", "ingest",
+			"ingest/backtest", "ingest/kafka", "internal/duration", "rules", "traffic"},
+		tests: []string{"rules/condition"},
 	},
 	"cmd/weir/internal/terminal": {what: "tables, times, safe text, progress", imports: []string{"internal/plural", "traffic"}},
 	"cmd/weir/internal/usage": {

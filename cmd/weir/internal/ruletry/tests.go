@@ -72,7 +72,7 @@ func (t *tester) run(h *Host, c *config.Config, paths []string) error {
 		if !wanted.MatchString(r.title()) {
 			continue
 		}
-		if r.Diff, err = play(one.Story); err != nil {
+		if r.Diff, err = Play(one.Story); err != nil {
 			return fmt.Errorf("%s:%d: %s: %w", r.File, r.Line, r.title(), err)
 		}
 		if r.OK = r.Diff == ""; r.OK {
@@ -105,8 +105,8 @@ func none(all, ran int, pattern string) error {
 	return fmt.Errorf("--run: none of %s has %q in its RULE/NAME", plural.Of(all, "test"), pattern)
 }
 
-// play gives the difference between what a test expects and what comes of it.
-func play(s *story.Story) (string, error) {
+// Play gives the difference between what a test expects and what comes of it; empty: none.
+func Play(s *story.Story) (string, error) {
 	got, err := story.Fold(s)
 	if err != nil {
 		return "", err
@@ -176,18 +176,33 @@ func readTests(paths []string, identity traffic.IdentityMap) (all []story.Test, 
 		}
 		stories = append(stories, story.Test{File: name, Line: 1, Story: s})
 	}
-	tested := map[string]bool{}
 	conditions, err := condition.New()
 	if err != nil {
 		return nil, nil, err
 	}
-	env := rules.Environment{Identity: identity, Conditions: conditions, Tests: &story.Tests{Keep: func(t story.Test) {
+	all, untested, err = DocumentTests(files, nil, rules.Environment{Identity: identity, Conditions: conditions})
+	if err := errors.Join(append(problems, err)...); err != nil {
+		return nil, nil, err
+	}
+	all = append(all, stories...)
+	slices.SortStableFunc(all, func(a, b story.Test) int { return slices.Index(names, a.File) - slices.Index(names, b.File) })
+	return all, untested, nil
+}
+
+// DocumentTests reads the tests of documents, in the order of the files. Rules may name stored allow lists, and those of
+// the files take the place of those of the same id. untested are rules without a test. What is wrong is rules.Problems.
+func DocumentTests(files []rules.File, stored []rules.AllowList, env rules.Environment) (all []story.Test,
+	untested []string, err error) {
+	tested := map[string]bool{}
+	env.Tests, env.AllowLists = &story.Tests{Keep: func(t story.Test) {
 		tested[t.Rule] = true
 		all = append(all, t)
-	}}}
-	env.AllowLists = []string{}
+	}}, []string{}
+	for i := range stored {
+		env.AllowLists = append(env.AllowLists, stored[i].ID)
+	}
 	set, err := rules.ParseSet(files, env)
-	if err := errors.Join(append(problems, err)...); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	for i := range set.Rules {
@@ -195,11 +210,10 @@ func readTests(paths []string, identity traffic.IdentityMap) (all []story.Test, 
 			untested = append(untested, id)
 		}
 	}
+	lists := set.Lists(stored)
 	for i := range all {
-		all[i].Allow = set.AllowLists
+		all[i].Allow = lists
 	}
-	all = append(all, stories...)
-	slices.SortStableFunc(all, func(a, b story.Test) int { return slices.Index(names, a.File) - slices.Index(names, b.File) })
 	return all, untested, nil
 }
 

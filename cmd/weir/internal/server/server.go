@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/trial"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/console/access"
@@ -87,6 +88,9 @@ func New(o Options) (*Server, error) {
 	pulse := s.distant.Pulse
 	does, done, err := service.OpenActs(service.ActsOptions{
 		Config: o.Config, Log: o.Log, History: o.History, Redis: o.Redis, Kafka: o.Kafka, Environment: o.Environment,
+		Trials: trial.New(trial.Options{
+			Config: o.Config, Log: o.Log, History: o.History, Kafka: o.Kafka, Environment: o.Environment,
+		}),
 	})
 	if err != nil {
 		return nil, err

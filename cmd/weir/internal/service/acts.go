@@ -28,6 +28,7 @@ type ActsOptions struct {
 	Kafka   *kafka.Client
 	// Environment is what documents are judged against, but for the event format and the allow lists.
 	Environment func(warn func(rules.Problem)) (rules.Environment, error)
+	Trials      acts.Trials // nil: nothing is tried
 }
 
 // OpenActs makes the acts of an installation; the function gives back what they opened.
@@ -37,7 +38,7 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 		Rules: o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks, Releases: &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
 		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders, Knows: explore.New(o.History),
-		NeverBlock: blocklist.NewNeverBlock(o.Config.NeverBlock),
+		NeverBlock: blocklist.NewNeverBlock(o.Config.NeverBlock), Trials: o.Trials,
 	})
 	if err != nil {
 		return nil, blocks.close, err
