@@ -18,7 +18,7 @@ type doer struct {
 	refusesAllow error
 	tried        acts.Tried // what documents would do
 	refusesTrial error
-	unchanged    bool // acts find the rule in the mode that they ask for
+	unchanged    bool       // acts find the rule in the mode that they ask for
 	grown        acts.Grown // since a promotion's evidence was looked at
 }
 

@@ -39,6 +39,8 @@ func TestReleaseLetsPass(t *testing.T) {
 			"Allowed: an allow list that the rule names", 0},
 		{"who is in it for longer", passing("1d", "ip", "offices", "x"), nil, nil, 422, "",
 			"it is in the list already, for longer", 0},
+		{"who is in it for less", passing("30d", "ip", "offices", "x"), nil, nil, 303,
+			"/sources?of=ip%3D203.0.113.7&did=passed", "", 2},
 		{"whose block is over", passing("1d", "ip", "partners", "x"), &acts.NotBlockedError{}, nil, 303,
 			"/sources?of=ip%3D203.0.113.7&did=passed", "", 2},
 		{"with a long reason", passing("1d", "ip", "partners", strings.Repeat("long ", 60)), nil, nil, 422, "",
@@ -56,6 +58,8 @@ func TestReleaseLetsPass(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScene()
 			s.does.refuses, s.does.refusesAllow = tt.refuses, tt.refusesAllow
+			s.allow[0].List.Entries = append(s.allow[0].List.Entries, rules.AllowEntry{Kind: rules.AllowCIDR,
+				Value: "203.0.113.7/32", Reason: "a school", Until: sceneTime().Add(9 * 24 * time.Hour)})
 			status, body, h := post(t, newPages(t, s.options()), admin(), "/release", tt.form)
 			if status != tt.status || h.Get("Location") != tt.goes || !strings.Contains(body, tt.says) ||
 				len(s.does.did) != tt.done {

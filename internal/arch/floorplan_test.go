@@ -239,11 +239,11 @@ var plan = map[string]room{
 			"history/streams", "ingest/kafka", "internal/demo", "internal/local"},
 	},
 	"cmd/weir/internal/versions": {
-		what:    "weir rules diff, history, rollback, export, set-limit, try",
+		what: "weir rules diff, history, rollback, export, set-limit, try",
 		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/subject",
 			"cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "console/api", "history/audit",
 			"history/rulestore", "internal/plural", "rules"},
-		tests:   []string{"traffic"},
+		tests: []string{"traffic"},
 	},
 	"cmd/weir/internal/asking": {
 		what: "weir history and weir why: questions read from the command line, answers written",
