@@ -62,6 +62,10 @@ func ways() map[access.Act]way {
 			method: "Block"},
 
 		access.NeverBlock: {command: "never-block add 192.0.2.1" + reason, method: "ChangeNeverBlock"},
+		access.Resume: {
+			command: "partitions resume --keyed 12 --gap-source 5 --gap-offset 70 --accept-gap" + reason,
+			method:  "ResumePartition",
+		},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -134,8 +135,8 @@ func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
 	// More than the log of a new broker comes to, in ticks, before its partitions are taken, however long that takes.
 	b.send("198.51.100.8", 1000)
 	testbed.Eventually(t, 30*time.Second, func() error {
-		rows := decode[[]partitionRow](b, "partitions", "list")
-		if !slices.ContainsFunc(rows, func(r partitionRow) bool { return r.Side == "keyed" && r.Offset >= 1000 }) {
+		rows := decode[[]acts.Partition](b, "partitions", "list")
+		if !slices.ContainsFunc(rows, func(r acts.Partition) bool { return r.Side == "keyed" && r.Offset >= 1000 }) {
 			return fmt.Errorf("not counted yet: %+v", rows)
 		}
 		return nil

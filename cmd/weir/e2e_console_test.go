@@ -182,7 +182,8 @@ func TestRunServesTheConsole(t *testing.T) {
 func TestWhatCannotAskAServerSaysSo(t *testing.T) {
 	t.Parallel()
 	b := &bed{t: t, flags: []string{"--server", "http://127.0.0.1:1", "--token-file", writeFile(t, "token", "x")}}
-	for _, args := range [][]string{{"rules", "export", "-o", "-"}, {"allow", "list"}, {"partitions", "list"}, {"run"}, {"counters", "show", "flood", "ip=192.0.2.1"}} {
+	for _, args := range [][]string{{"rules", "export", "-o", "-"}, {"allow", "list"}, {"run"},
+		{"counters", "show", "flood", "ip=192.0.2.1"}} {
 		if o := b.weir(args...); o.code != exitUsage || !strings.Contains(o.stderr, "--server") {
 			t.Errorf("weir %s: exit code %d\n%s", strings.Join(args, " "), o.code, o.stderr)
 		}

@@ -87,6 +87,8 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 	b.Apply(t, historytest.Document("tokens"), historytest.Document("logins"))
 	list := acts.File{Name: "office.yaml", Text: "kind: allow\nid: office\nowner: identity\nentries:\n  - {cidr: 192.0.2.0/24, reason: the office}\n"}
 	until := traffic.At(time.Now()).Add(time.Hour).Std()
+	source, offset := 5, int64(70)
+	b.halt(t, 2, source, offset)
 	asked := map[string]bool{}
 	for _, q := range []struct {
 		method, path, pattern string
@@ -117,6 +119,9 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"POST", "/api/v1/rules/logins/reset", "/api/v1/rules/{rule}/reset", acts.ResetRequest{Subject: blocked, Reason: "a load test"}, 200},
 		{"POST", "/api/v1/history/erase", "", acts.EraseRequest{Subject: "user=alice", Reason: "asked for it", DryRun: true}, 200},
 		{"GET", "/api/v1/audit?limit=5&object=rule%20tokens", "/api/v1/audit", nil, 200},
+		{"GET", "/api/v1/partitions?stopped=true", "/api/v1/partitions", nil, 200},
+		{"POST", "/api/v1/partitions/keyed/2/resume", "/api/v1/partitions/{side}/{partition}/resume",
+			acts.ResumeRequest{GapSource: &source, GapOffset: &offset, Reason: "a disk"}, 200},
 		{"GET", "/api/v1/rules/tokens/dossier?since=24h&version=1", "/api/v1/rules/{rule}/dossier", nil, 200},
 		{"GET", "/api/v1/history/hits?since=7d&rule=tokens&kind=hit&state=running&mode=shadow&merged=true&limit=5", "", nil, 200},
 		{"GET", "/api/v1/history/sources?order=peak", "", nil, 200}, {"GET", "/api/v1/history/top?by=hour&until=now", "", nil, 200},

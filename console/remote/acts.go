@@ -112,6 +112,20 @@ func (c *Client) ResetCount(ctx context.Context, _ access.Actor, r acts.ResetReq
 	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/reset", r, &done)
 }
 
+// Partitions is acts.Service's.
+func (c *connection) Partitions(ctx context.Context, _ access.Actor) ([]acts.Partition, error) {
+	var page api.Page[acts.Partition]
+	err := c.get(ctx, "partitions", nil, &page)
+	return page.Items, err
+}
+
+// ResumePartition is acts.Service's.
+func (c *connection) ResumePartition(ctx context.Context, _ access.Actor, r acts.ResumeRequest) (done acts.ResumeDone,
+	err error) {
+	path := "partitions/" + url.PathEscape(string(r.Side)) + "/" + strconv.Itoa(r.Partition) + "/resume"
+	return done, c.post(ctx, path, r, &done)
+}
+
 // eraseTimeout bounds one request for an erasure, which the server answers while it goes on.
 const eraseTimeout = time.Minute
 
@@ -215,6 +229,16 @@ func (e *refusedRelease) Error() string { return e.cause.Error() }
 
 func (e *refusedRelease) Unwrap() error { return e.cause }
 
+// gapChanged is acts.GapChangedError in the server's words.
+type gapChanged struct {
+	detail string
+	cause  *acts.GapChangedError
+}
+
+func (e *gapChanged) Error() string { return e.detail }
+
+func (e *gapChanged) Unwrap() error { return e.cause }
+
 // told is what a server refused as the error that would have come here, with the problem that it told.
 type told struct {
 	error
@@ -244,6 +268,8 @@ func (c *connection) refused(status int, p *api.Problem) error {
 		return &acts.UnknownName{Thing: p.Thing, Name: p.Got, Known: p.Known}
 	case p.Current != nil:
 		return &acts.ChangedError{Rule: p.Current.Rule, Now: *p.Current}
+	case p.Partition != nil:
+		return &gapChanged{p.Detail, &acts.GapChangedError{Now: *p.Partition}}
 	case status == http.StatusConflict && p.Type == api.TypeChanged:
 		return rulestore.ErrOvertaken
 	case status == http.StatusConflict:

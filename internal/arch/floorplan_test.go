@@ -142,9 +142,9 @@ var plan = map[string]room{
 	"console/acts": {
 		what: "what people do, checked and audited alike whoever asks",
 		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure",
-			"history/explore", "history/orders", "history/postgres", "history/rulestore", "internal/duration",
-			"internal/plural", "internal/retry", "rules", "rules/promotion", "traffic"},
-		tests: []string{"console/reveal", "history", "ingest"},
+			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/rulestore", "ingest",
+			"internal/duration", "internal/plural", "internal/retry", "rules", "rules/promotion", "traffic"},
+		tests: []string{"console/reveal", "history"},
 	},
 	"console/why": {
 		what:    "what is behind a block, and whether it holds now: history and Redis together",
@@ -194,8 +194,8 @@ var plan = map[string]room{
 		what: "pages that are rendered here and work without a script",
 		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown",
 			"console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore",
-			"history/orders", "history/postgres", "history/rulestore", "history/savedviews", "internal/duration",
-			"internal/nearest", "rules", "rules/promotion", "traffic"},
+			"history/orders", "history/postgres", "history/rulestore", "history/savedviews", "ingest",
+			"internal/duration", "internal/nearest", "rules", "rules/promotion", "traffic"},
 	},
 	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
 	"console/reveal": {
@@ -230,7 +230,7 @@ var plan = map[string]room{
 			"cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api",
 			"dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history",
 			"history/erasure", "history/evidence", "history/explore", "history/orders",
-			"history/partitions", "history/postgres", "history/rulestore", "history/sessions",
+			"history/postgres", "history/rulestore", "history/sessions",
 			"ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen",
 			"internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic",
 			"traffic/format"},
@@ -275,7 +275,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/stream": {
 		what:    "the life of a stream: migrate, ingest, replay, backtest beside it",
-		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/partitions", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "internal/plural", "internal/retry", "rules", "traffic", "traffic/format"},
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "internal/plural", "internal/retry", "rules", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/allow": {
 		what:    "weir allow: the commands about allow lists",

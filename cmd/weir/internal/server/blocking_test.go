@@ -260,12 +260,15 @@ func harmless() map[string]string {
 		"POST /api/v1/history/erase":        "releases nobody, blocks nobody",
 		"POST /erase":                       "releases nobody, blocks nobody",
 		"POST /signout":                     "ends a session",
-		"POST /signin/invite":               "begins a session",
-		"POST /signin/token":                "begins a session",
-		"POST /reveal":                      "shows a value",
-		"POST /api/v1/reveal":               "shows a value",
-		"POST /explore/views":               "keeps a question",
-		"POST /explore/views/remove":        "forgets a question",
+		// Rules that block count on behind the gap as they did before it: whose rule it is, and what it blocks, stays.
+		"POST /api/v1/partitions/{side}/{partition}/resume": "lets a partition go on",
+		"POST /partitions/{side}/{partition}/resume":        "lets a partition go on",
+		"POST /signin/invite":                               "begins a session",
+		"POST /signin/token":                                "begins a session",
+		"POST /reveal":                                      "shows a value",
+		"POST /api/v1/reveal":                               "shows a value",
+		"POST /explore/views":                               "keeps a question",
+		"POST /explore/views/remove":                        "forgets a question",
 	}
 }
 

@@ -201,7 +201,7 @@ func health(p console.Pulse) api.Health {
 		h.Stages = append(h.Stages, api.StageLag(s))
 	}
 	for _, q := range p.Problems {
-		h.Problems = append(h.Problems, api.HealthProblem(q))
+		h.Problems = append(h.Problems, api.HealthProblem{Part: q.Part, Detail: q.Detail})
 	}
 	for _, g := range p.Gates {
 		h.Gates = append(h.Gates, api.HealthGate{
