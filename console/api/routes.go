@@ -83,6 +83,13 @@ func (a *API) table() []route {
 		{Route: get("/api/v1/never-block", ""), name: "listNeverBlock",
 			summary: "Who is never blocked: never_block of the configuration, and what people have entered, by prefix",
 			answer:  Page[acts.NeverListed]{}, handle: listNeverBlock},
+		{Route: get("/api/v1/allow", ""), name: "listAllowLists",
+			summary: "All allow lists with their entries, ascending by id, and the rules that name them",
+			params:  pageParams(), answer: Page[AllowList]{}, handle: listAllow},
+		{Route: get("/api/v1/allow/{list}", "list"), name: "getAllowList",
+			summary: "An allow list with its versions, also one that was removed",
+			params:  []param{{name: "version", doc: "of the list; default: the newest", kind: "integer"}},
+			answer:  AllowListAnswer{}, handle: getAllow},
 		{Route: get("/api/v1/partitions", ""), name: "listPartitions",
 			summary: "The partitions as the stages last reported them, requests before keyed: which stopped, and why",
 			params:  []param{flagParam("stopped", "only those that are refused or halted")},
@@ -101,6 +108,14 @@ func (a *API) table() []route {
 		all = append(all, route{
 			Route: access.Route{Method: http.MethodPost, Pattern: "/api/v1/reveal", Act: access.Reveal}, name: "revealValue",
 			summary: "What is behind a pseudonym. It is audited who asks and why, before the answer", body: reveal.Request{}, answer: Revealed{}, handle: revealed,
+		})
+	}
+	if a.o.Reader.Counts != nil {
+		all = append(all, route{
+			Route: get("/api/v1/rules/{rule}/counters", "rule"), name: "getCount",
+			summary: "What a rule has counted of a source by now, asked of the process that counts it",
+			params:  []param{{name: "subject", doc: "the source as the rule counts it, canonical; none for the empty key"}},
+			answer:  Count{}, handle: getCount,
 		})
 	}
 	return slices.Concat(all, a.asking(), a.doing(), a.live())

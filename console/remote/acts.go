@@ -16,9 +16,13 @@ import (
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
-var _ acts.Acts = (*Client)(nil)
+var (
+	_ acts.Acts  = (*Client)(nil)
+	_ api.Counts = (*Client)(nil)
+)
 
 // Promote is acts.Service's; the server knows by the token who acts, here and in all others.
 func (c *Client) Promote(ctx context.Context, _ access.Actor, r acts.PromoteRequest) (done acts.ModeDone, err error) {
@@ -166,6 +170,39 @@ func pageOf(cursor string) url.Values {
 		q.Set("cursor", cursor)
 	}
 	return q
+}
+
+// AllowLists is api.Reader's.
+func (c *connection) AllowLists(ctx context.Context) ([]api.AllowList, error) {
+	var all []api.AllowList
+	for cursor := ""; ; {
+		var page api.Page[api.AllowList]
+		if err := c.get(ctx, "allow", pageOf(cursor), &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Items...); page.Next == "" {
+			return all, nil
+		}
+		cursor = page.Next
+	}
+}
+
+// AllowList is api.Reader's.
+func (c *connection) AllowList(ctx context.Context, id string, version int) (a api.AllowListAnswer, err error) {
+	q := url.Values{}
+	if version != 0 {
+		q.Set("version", strconv.Itoa(version))
+	}
+	return a, c.get(ctx, "allow/"+url.PathEscape(id), q, &a)
+}
+
+// Count is api.Counts'.
+func (c *connection) Count(ctx context.Context, rule string, who traffic.Subject) (counted api.Count, err error) {
+	q := url.Values{}
+	if who != "" {
+		q.Set("subject", string(who))
+	}
+	return counted, c.get(ctx, "rules/"+url.PathEscape(rule)+"/counters", q, &counted)
 }
 
 // Rule is api.Reader's.

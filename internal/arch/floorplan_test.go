@@ -259,8 +259,8 @@ var plan = map[string]room{
 		what: "opens the servers, makes the stages, runs and stops them",
 		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica",
 			"cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console",
-			"console/acts", "detectors", "gate", "history", "history/erasure", "history/evidence", "history/explore",
-			"history/orders", "history/partitions", "history/postgres", "history/ramp", "history/retention",
+			"console/acts", "console/api", "detectors", "gate", "history", "history/erasure", "history/evidence",
+			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/ramp", "history/retention",
 			"history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect",
 			"ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
@@ -279,7 +279,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/allow": {
 		what:    "weir allow: the commands about allow lists",
-		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "history", "history/postgres", "history/rulestore", "internal/duration", "rules", "traffic"},
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "console/api", "history/rulestore", "internal/duration", "rules", "traffic"},
 	},
 	"cmd/weir/internal/people": {
 		what: "weir console invite and sessions: who is let into the console",
@@ -287,8 +287,10 @@ var plan = map[string]room{
 			"console/access", "console/signin", "history/audit", "history/sessions", "internal/duration"},
 	},
 	"cmd/weir/internal/counters": {
-		what:    "weir counters: the commands about what rules have counted",
-		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "detectors", "history", "history/rulestore", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic"},
+		what: "weir counters: the commands about what rules have counted",
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject", "cmd/weir/internal/terminal",
+			"cmd/weir/internal/usage", "console/acts", "console/api", "detectors", "history/rulestore",
+			"internal/duration", "rules", "traffic"},
 	},
 	"cmd/weir/internal/report": {
 		what:    "what a backtest has found: table, JSON, CSV, page",

@@ -25,6 +25,8 @@ type Reader interface {
 	Rule(ctx context.Context, id string) (api.Rule, error)
 	RuleTrail(ctx context.Context, id string, limit int) ([]audit.Entry, error)
 	Blocklist(ctx context.Context, filter blocklist.Filter) (blocklist.Listing, error)
+	AllowLists(ctx context.Context) ([]api.AllowList, error)
+	AllowList(ctx context.Context, id string, version int) (api.AllowListAnswer, error)
 }
 
 var (

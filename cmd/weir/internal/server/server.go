@@ -119,7 +119,7 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 		Reader: &api.Reader{
 			Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now,
 			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now}, Dossiers: service.NewDossiers(o.Config, o.History),
-			Letters: letters.New(o.Kafka, o.Kafka.Log(dead), dead),
+			Letters: letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(o.History, ""),
 		},
 		Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
