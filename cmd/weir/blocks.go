@@ -269,7 +269,7 @@ func standing(ctx context.Context, d *desk.Desk, text string) (rule string, sour
 	}
 	for i := range found.Items {
 		item := &found.Items[i]
-		if !strings.HasPrefix(item.Block.Hit, id) {
+		if item.Block == nil || !strings.HasPrefix(item.Block.Hit, id) {
 			continue
 		}
 		if source != "" {

@@ -63,12 +63,20 @@ func (c *Client) Apply(ctx context.Context, _ access.Actor, r acts.ApplyRequest)
 	if len(r.Files) == 0 {
 		return done, acts.ErrNoRules
 	}
-	return done, c.post(ctx, "apply", r, &done)
+	return c.planned(ctx, "apply", r)
 }
 
 // Rollback is acts.Service's.
 func (c *Client) Rollback(ctx context.Context, _ access.Actor, r acts.RollbackRequest) (done acts.ApplyDone, err error) {
-	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/rollback", r, &done)
+	return c.planned(ctx, "rules/"+url.PathEscape(r.Rule)+"/rollback", r)
+}
+
+// planned has documents applied: the answer has a plan, whatever else it has.
+func (c *connection) planned(ctx context.Context, path string, r any) (done acts.ApplyDone, err error) {
+	if err = c.post(ctx, path, r, &done); err == nil && done.Plan == nil {
+		err = c.unread(errors.New("it has no plan"))
+	}
+	return done, err
 }
 
 // Release is acts.Service's.
@@ -209,6 +217,9 @@ func (c *connection) Count(ctx context.Context, rule string, who traffic.Subject
 func (c *Client) Rule(ctx context.Context, id string) (api.Rule, error) {
 	var r api.RuleAnswer
 	err := c.get(ctx, "rules/"+url.PathEscape(id), nil, &r)
+	if err == nil && len(r.Versions) == 0 {
+		err = c.unread(errors.New("the rule has no version"))
+	}
 	return r.Rule, err
 }
 
@@ -238,6 +249,9 @@ func (c *Client) Blocklist(ctx context.Context, filter blocklist.Filter) (blockl
 			return found, err
 		}
 		for _, b := range page.Items {
+			if b.Block == nil && b.Tombstone == nil {
+				return found, c.unread(errors.New("it has what is neither a block nor a release"))
+			}
 			found.Items = append(found.Items, b.Listed)
 		}
 		if found.Unreadable = page.Unreadable; page.Next == "" {
