@@ -3,6 +3,7 @@ package counters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -77,4 +79,12 @@ func whom(s traffic.Subject) string {
 		return "the one count of all requests"
 	}
 	return fmt.Sprintf("the count of %s", subject.Text(s.Stored()))
+}
+
+// told words an error about a count for the command line.
+func told(err error) error {
+	if invalid := (*acts.Invalid)(nil); errors.As(err, &invalid) && invalid.Field == "subject" {
+		return usage.Errorf("SOURCE: got %q; allowed: %s", invalid.Got, invalid.Allowed)
+	}
+	return desk.Told(err)
 }

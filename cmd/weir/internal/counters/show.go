@@ -57,7 +57,7 @@ reports cannot be reached from here. With --server the console's server asks.`,
 			}
 			counted, err := asked.Count(ctx, args[0], who)
 			if err != nil {
-				return desk.Told(err)
+				return told(err)
 			}
 			return p.sayCounted(&found.Rule, &counted)
 		})
