@@ -74,8 +74,9 @@ beside() {
 # Where no race detector is needed, everything is compiled as the image's program is (Dockerfile), whose build is tested, too: so that nothing
 # is compiled twice.
 as_image=(env CGO_ENABLED=0 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
-# -trimpath: what another checkout has compiled counts here, too. The race detector makes heaps so large that garbage is collected as usual.
-with_race=(env CGO_ENABLED=1 GOGC=100 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
+# -trimpath: what another checkout has compiled counts here, too. Nobody looks at these programs with a debugger: to write down for it what
+# they are made of, which the linker throws away, costs a quarter of compiling them. Traces of panics and of races have their lines without.
+with_race=(env CGO_ENABLED=1 "GOFLAGS=-trimpath -gcflags=all=-dwarf=false${GOFLAGS:+ $GOFLAGS}")
 
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
@@ -102,6 +103,8 @@ tested() {
 
 # -count=1: a result from the cache says nothing about servers that were started just now. The analyzers of `go vet` are lint's.
 go_test=(go test -json -count=1 -vet=off -timeout 20m -exec "$PWD/scripts/keep-binary.sh")
+# The race detector makes heaps so large that garbage is collected as usual, in the tests alone: not while they are compiled.
+go_test_raced=("${go_test[@]}" -race -exec "env GOGC=100 $PWD/scripts/keep-binary.sh")
 
 # What runs weir as a user would. cmd/weir's tests run the same code in their own process, from end to end: what is beneath it runs under
 # the race detector by itself, and to compile and run all of it so once more is for the night.
@@ -153,7 +156,7 @@ landing() {
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "against real servers" "${judged[@]}" "$@" \
 		-- "${as_image[@]}" "${go_test[@]}" -p 2 -parallel 4 $other \
-		-- "${with_race[@]}" "${go_test[@]}" -race -p 2 -parallel 4 $race
+		-- "${with_race[@]}" "${go_test_raced[@]}" -p 2 -parallel 4 $race
 }
 
 on_servers() {
@@ -181,8 +184,8 @@ night_raced() {
 	worlds=$(go list "${drawn[@]}")
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "long forms against real servers" -real -night -ledger .ci/flakes.txt \
-		-- "${with_race[@]}" WEIR_TEST_NIGHT=1 "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \
-		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 1 -parallel 4 $worlds
+		-- "${with_race[@]}" WEIR_TEST_NIGHT=1 "${go_test_raced[@]}" -timeout 60m -p 2 -parallel 4 $all \
+		-- "${with_race[@]}" "${go_test_raced[@]}" -timeout 60m -p 1 -parallel 4 $worlds
 }
 
 night_drawn() {
