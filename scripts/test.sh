@@ -133,11 +133,12 @@ unraced() {
 }
 
 # longest_first: the packages of the list on standard input, each once, those that take longest in front: what waits for servers for
-# minutes does so beside the others, not after them.
+# minutes does so beside the others, not after them. What runs many processes under load (acceptance, faults) does so in turn.
 longest_first() {
-	local all first=(cmd/weir internal/acceptance internal/faults internal/boardtest dashboards/alerts history internal/demo internal/simulation
-		dashboards blocklist/reconcile history/explore history/rulestore internal/loadgen console/pages detectors internal/doctest ingest/backtest internal/adversary
-		internal/deploy gate blocklist/replica)
+	local all first=(cmd/weir internal/acceptance internal/boardtest dashboards/alerts history internal/simulation blocklist/reconcile internal/demo
+		internal/faults dashboards history/explore history/rulestore console/pages cmd/weir/internal/server internal/evidenceoracle internal/loadgen
+		detectors internal/doctest ingest/backtest gate blocklist/replica internal/adversary internal/deploy blocklist/enforce blocklist console/api
+		ingest/route internal/local ingest/kafka)
 	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
 	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all" || true
