@@ -48,6 +48,7 @@ type StageLag struct {
 func StoppedPartition(side string, partition int) Problem {
 	return Problem{
 		Part: fmt.Sprintf("Partition %s/%d", side, partition), Detail: "has stopped; weir partitions list --stopped says why",
+		Href: "/partitions",
 	}
 }
 
@@ -55,6 +56,7 @@ func StoppedPartition(side string, partition int) Problem {
 type Problem struct {
 	Part   string `json:"part"`
 	Detail string `json:"detail"`
+	Href   string `json:"-"` // of the page that says more; empty: there is none
 }
 
 // The counters of a Pulse, in the order of sample.totals.

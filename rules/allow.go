@@ -101,8 +101,8 @@ func (e AllowEntry) normal() AllowEntry {
 // Source names the source of e for people. Of keys and sessions, which are secrets, it shows the end only.
 func (e *AllowEntry) Source() string {
 	value := e.Value
-	if e.Kind == AllowAPIKey || e.Kind == AllowSession {
-		value = "…" + strings.ToValidUTF8(value[len(value)-min(4, len(value)/2):], "")
+	if e.Kind.Secret() {
+		value = e.End()
 	}
 	return string(e.Kind) + " " + flowText(value)
 }

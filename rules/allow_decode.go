@@ -226,3 +226,11 @@ func unknownLists(all []located, lists []AllowList, env Environment) (problems P
 	}
 	return problems
 }
+
+// Secret reports whether values of this kind are secrets: keys and sessions.
+func (k AllowKind) Secret() bool { return k == AllowAPIKey || k == AllowSession }
+
+// End is the end of a value, by which who knows the secret tells it.
+func (e *AllowEntry) End() string {
+	return "…" + strings.ToValidUTF8(e.Value[len(e.Value)-min(4, len(e.Value)/2):], "")
+}

@@ -74,8 +74,9 @@ beside() {
 # Where no race detector is needed, everything is compiled as the image's program is (Dockerfile), whose build is tested, too: so that nothing
 # is compiled twice.
 as_image=(env CGO_ENABLED=0 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
-# -trimpath: what another checkout has compiled counts here, too. The race detector makes heaps so large that garbage is collected as usual.
-with_race=(env CGO_ENABLED=1 GOGC=100 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
+# -trimpath: what another checkout has compiled counts here, too. Nobody looks at these programs with a debugger: to write down for it what
+# they are made of, which the linker throws away, costs a quarter of compiling them. Traces of panics and of races have their lines without.
+with_race=(env CGO_ENABLED=1 "GOFLAGS=-trimpath -gcflags=all=-dwarf=false${GOFLAGS:+ $GOFLAGS}")
 
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
@@ -102,6 +103,8 @@ tested() {
 
 # -count=1: a result from the cache says nothing about servers that were started just now. The analyzers of `go vet` are lint's.
 go_test=(go test -json -count=1 -vet=off -timeout 20m -exec "$PWD/scripts/keep-binary.sh")
+# The race detector makes heaps so large that garbage is collected as usual, in the tests alone: not while they are compiled.
+go_test_raced=("${go_test[@]}" -race -exec "env GOGC=100 $PWD/scripts/keep-binary.sh")
 
 # What runs weir as a user would. cmd/weir's tests run the same code in their own process, from end to end: what is beneath it runs under
 # the race detector by itself, and to compile and run all of it so once more is for the night.
@@ -130,11 +133,12 @@ unraced() {
 }
 
 # longest_first: the packages of the list on standard input, each once, those that take longest in front: what waits for servers for
-# minutes does so beside the others, not after them.
+# minutes does so beside the others, not after them. What runs many processes under load (acceptance, faults) does so in turn.
 longest_first() {
-	local all first=(cmd/weir internal/acceptance internal/faults internal/boardtest dashboards/alerts history internal/demo internal/simulation
-		dashboards blocklist/reconcile history/explore history/rulestore internal/loadgen console/pages detectors internal/doctest ingest/backtest internal/adversary
-		internal/deploy gate blocklist/replica)
+	local all first=(cmd/weir internal/acceptance internal/boardtest dashboards/alerts history internal/simulation blocklist/reconcile internal/demo
+		internal/faults dashboards history/explore history/rulestore console/pages cmd/weir/internal/server internal/evidenceoracle internal/loadgen
+		detectors internal/doctest ingest/backtest gate blocklist/replica internal/adversary internal/deploy blocklist/enforce blocklist console/api
+		ingest/route internal/local ingest/kafka)
 	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
 	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all" || true
@@ -144,7 +148,8 @@ longest_first() {
 judged=(-real -ledger .ci/flakes.txt -servers internal/testbed/servers.txt)
 
 # landing: both halves at once, since most tests wait for a server most of the time. -p and -parallel are bounded by the program's own
-# deadlines (a session, a lease, a header), which hold in tests, too.
+# deadlines (a session, a lease, a header), which hold in tests, too. cmd/weir has one of the
+# places for most of the run.
 landing() {
 	programs
 	export WEIR_TEST_REPORT=$work/report WEIR_TEST_REQUIRE_REAL=1
@@ -152,8 +157,8 @@ landing() {
 	race=$(raced) other=$(unraced)
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "against real servers" "${judged[@]}" "$@" \
-		-- "${as_image[@]}" "${go_test[@]}" -p 2 -parallel 4 $other \
-		-- "${with_race[@]}" "${go_test[@]}" -race -p 2 -parallel 4 $race
+		-- "${as_image[@]}" "${go_test[@]}" -p 3 -parallel 4 $other \
+		-- "${with_race[@]}" "${go_test_raced[@]}" -p 2 -parallel 4 $race
 }
 
 on_servers() {
@@ -181,8 +186,8 @@ night_raced() {
 	worlds=$(go list "${drawn[@]}")
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "long forms against real servers" -real -night -ledger .ci/flakes.txt \
-		-- "${with_race[@]}" WEIR_TEST_NIGHT=1 "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \
-		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 1 -parallel 4 $worlds
+		-- "${with_race[@]}" WEIR_TEST_NIGHT=1 "${go_test_raced[@]}" -timeout 60m -p 2 -parallel 4 $all \
+		-- "${with_race[@]}" "${go_test_raced[@]}" -timeout 60m -p 1 -parallel 4 $worlds
 }
 
 night_drawn() {

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,41 +26,42 @@ import (
 
 // way is how a program or a terminal does an act, or the reason why it does not.
 type way struct {
-	command string // that sends the act to a server; empty: none does, for noCommand
+	command string // of askers, which sends the act to a server; empty: none does, for noCommand
 	method  string // of a remote.Client; empty: none, for noCommand
 	// noAPI, noPage and noCommand are why there is none.
 	noAPI, noPage, noCommand string
 }
 
-// ways has every act of access.Acts.
+// ways has every act of access.Acts. The exceptions that are left hold: Public and Self are of a session, which only a
+// browser has, and their pages are those of package signin, which this table does not see; Export and SaveView have
+// another way to the same end, by which more is asked than those roles have; Reveal by a command would leave what was
+// masked in the history of a shell. That Apply has no page is the only one of an act that changes what rules do.
 func ways() map[access.Act]way {
-	const reason = " --reason tests"
 	const ofPeople = "it is about the session of a person, and commands have a token"
 	return map[access.Act]way{
 		access.Public: {noAPI: "what needs nobody to be signed in is the sign-in itself and its style sheet",
 			noCommand: ofPeople},
-		access.View:   {command: "rules list", method: "Rulebook"},
-		access.Self:   {noPage: "signing out is package signin's, and it is on every page", noCommand: ofPeople},
-		access.Export: {noAPI: "the answers of history can be had as CSV: the format is asked for, and the role with it", noCommand: "--output writes what View answers"},
+		access.View: {command: "rules list", method: "Rulebook"},
+		access.Self: {noPage: "signing out is package signin's, and it is on every page", noCommand: ofPeople},
+		access.Export: {noAPI: "the answers of history can be had as CSV: the format is asked for, and the role with it",
+			noCommand: "--output writes what View answers"},
 		access.SaveView: {noAPI: "a view is an address of the explorer",
 			noCommand: "a view is an address of the explorer"},
-		access.Reveal:  {noCommand: "a value that somebody is not shown is not to stand in the history of a shell"},
-		access.Release: {command: "blocks release by-hand ip=192.0.2.1 --wait 0" + reason, method: "Release"},
-		access.Promote: {command: "rules promote flood --version 1 --override tests --yes" + reason,
-			method: "Promote"},
-		access.Demote:   {command: "rules demote flood" + reason, method: "SetMode"},
-		access.Disable:  {command: "rules disable flood" + reason, method: "SetMode"},
-		access.Enable:   {command: "rules demote flood" + reason, method: "SetMode"},
-		access.Apply:    {command: "rules apply -f FILE --yes" + reason, method: "Apply"},
-		access.SetLimit: {command: "rules set-limit flood --clear" + reason, method: "SetLimit"},
-		access.Rollback: {command: "rules rollback flood --yes" + reason, method: "Rollback"},
-		access.Allow:    {command: "allow add office cidr=192.0.2.0/24" + reason, method: "ChangeAllow"},
-		access.Reset:    {command: "counters reset flood" + reason, method: "ResetCount"},
-		access.Erase:    {command: "history erase user=alice --yes" + reason, method: "Erase"},
-		access.Block: {command: "blocks add user=alice --everything --for 1h --wait 0 --yes" + reason,
-			method: "Block"},
-
-		access.NeverBlock: {command: "never-block add 192.0.2.1" + reason, method: "ChangeNeverBlock"},
+		access.Reveal:     {noCommand: "a value that somebody is not shown is not to stand in the history of a shell"},
+		access.Release:    {command: "blocks release", method: "Release"},
+		access.Promote:    {command: "rules promote", method: "Promote"},
+		access.Demote:     {command: "rules demote", method: "SetMode"},
+		access.Disable:    {command: "rules disable", method: "SetMode"},
+		access.Enable:     {command: "rules demote", method: "SetMode"},
+		access.Apply:      {command: "rules apply", method: "Apply"},
+		access.SetLimit:   {command: "rules set-limit", method: "SetLimit"},
+		access.Rollback:   {command: "rules rollback", method: "Rollback"},
+		access.Allow:      {command: "allow add", method: "ChangeAllow"},
+		access.Reset:      {command: "counters reset", method: "ResetCount"},
+		access.Erase:      {command: "history erase", method: "Erase"},
+		access.Block:      {command: "blocks add", method: "Block"},
+		access.NeverBlock: {command: "never-block add", method: "ChangeNeverBlock"},
+		access.Resume:     {command: "partitions resume", method: "ResumePartition"},
 	}
 }
 
@@ -69,8 +70,7 @@ func ways() map[access.Act]way {
 func TestEveryActHasEveryWay(t *testing.T) {
 	t.Parallel()
 	byAPI, byPage := actRoutes(t)
-	all, document := ways(), writeFile(t, "flood.yaml",
-		"id: flood\nowner: tests\nmatch: {path: /x}\nkey: [ip]\nlimit: 9\nwindow: 1m\n")
+	all, asks, answers := ways(), askers(), described(t, skeleton{full: true})
 	client := reflect.TypeFor[*remote.Client]()
 	for _, act := range access.Acts() {
 		w, known := all[act]
@@ -95,8 +95,10 @@ func TestEveryActHasEveryWay(t *testing.T) {
 		if _, ok := client.MethodByName(w.method); w.method != "" && !ok {
 			t.Errorf("%s: remote.Client has no method %s", act, w.method)
 		}
-		if w.command != "" {
-			commandDoes(t, act, strings.Fields(strings.ReplaceAll(w.command, "FILE", document)), byAPI)
+		if arguments, asks := asks[w.command]; asks {
+			commandDoes(t, act, w.command, arguments, answers)
+		} else if w.command != "" {
+			t.Errorf("%s: weir %s is not among those that ask a server", act, w.command)
 		}
 	}
 	for act := range all {
@@ -104,14 +106,13 @@ func TestEveryActHasEveryWay(t *testing.T) {
 	}
 }
 
-// commandDoes runs a command against a server that carries nothing out, and looks whether it asks for a route of the
-// act.
-func commandDoes(t *testing.T, act access.Act, args []string, routes []access.Route) {
+// commandDoes runs a command with each of its arguments against a server that carries nothing out, and looks whether it asks for a route of the act.
+func commandDoes(t *testing.T, act access.Act, command, all string, answers map[access.Route][]byte) {
 	t.Helper()
 	var mu sync.Mutex
-	var asked []string
+	var asked, said []string
 	mux := http.NewServeMux()
-	for _, route := range routes {
+	for route, body := range answers {
 		mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, _ *http.Request) {
 			mu.Lock()
 			asked = append(asked, string(route.Act))
@@ -120,12 +121,13 @@ func commandDoes(t *testing.T, act access.Act, args []string, routes []access.Ro
 			if route.CSRF() { // that it came is all that is asked
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
-			_, _ = w.Write([]byte("{}"))
+			_, _ = w.Write(body)
 		})
 	}
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	o := (&bed{t: t, flags: []string{"--server", server.URL, "--token-file", writeFile(t, "token", "x")}}).weir(args...)
+	for arguments := range strings.SplitSeq(all, "|") {
+		o, panicked := answering(t, command, arguments, "table", mux.ServeHTTP)
+		said = append(said, fmt.Sprintf("exit code %d, %s%s", o.code, o.stderr, panicked))
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	wanted := act
@@ -133,12 +135,19 @@ func commandDoes(t *testing.T, act access.Act, args []string, routes []access.Ro
 		wanted = access.Demote
 	}
 	if !slices.Contains(asked, string(wanted)) {
-		t.Errorf("%s: weir %s asked for %v: exit code %d, %s", act, strings.Join(args, " "), asked, o.code, o.stderr)
+		t.Errorf("%s: weir %s asked for %v: %s", act, command, asked, said)
 	}
 }
 
-// actRoutes are the routes of the API and of the pages. Nothing is asked of their stores.
+// actRoutes are the routes of the API and of the pages.
 func actRoutes(t *testing.T) (byAPI, byPage []access.Route) {
+	t.Helper()
+	a, p := served(t)
+	return a.Routes(), p
+}
+
+// served is the API, and the routes of the pages. Nothing can be asked of their stores.
+func served(t *testing.T) (a *api.API, byPage []access.Route) {
 	t.Helper()
 	now := func() traffic.Time { return 0 }
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -148,7 +157,7 @@ func actRoutes(t *testing.T) (byAPI, byPage []access.Route) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := api.New(api.Options{
+	a, err = api.New(api.Options{
 		Acts: struct{ acts.Acts }{}, Health: func() api.Health { return api.Health{} }, Logger: log,
 		Registerer: prometheus.NewRegistry(),
 		Reveal:     func(context.Context, access.Actor, reveal.Request) (string, error) { return "", nil },
@@ -156,6 +165,7 @@ func actRoutes(t *testing.T) (byAPI, byPage []access.Route) {
 			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
 			Blocks: struct{ api.Blocks }{}, Clock: now,
 			Explorer: struct{ api.Explorer }{}, Teller: struct{ api.Teller }{}, Dossiers: struct{ api.Dossiers }{},
+			Letters: &remote.Client{}, Counts: &remote.Client{},
 		},
 	})
 	if err != nil {
@@ -172,5 +182,5 @@ func actRoutes(t *testing.T) (byAPI, byPage []access.Route) {
 	}
 	mux := access.NewMux(func(http.ResponseWriter, *http.Request, error) {})
 	revealer.AddTo(mux)
-	return a.Routes(), append(p.Routes(), mux.Routes()...)
+	return a, append(p.Routes(), mux.Routes()...)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/plural"
@@ -40,16 +41,8 @@ func allowCommand(a *app) *cobra.Command {
   weir allow add office-egress cidr=192.0.2.0/24 --until 30d --reason "the new office, ticket 4711"`,
 		allow.Commands(allow.Program{
 			Output: &a.Output, Does: a.does,
-			WithStore: func(cmd *cobra.Command, work func(context.Context, *allow.Installation) error) error {
-				return a.withStore(cmd, func(ctx context.Context, s *store) error {
-					return work(ctx,
-						&allow.Installation{Store: s.Store})
-				})
-			},
-			WithActs: func(cmd *cobra.Command, work func(context.Context, acts.Acts) error) error {
-				return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error { return work(ctx, d) })
-			},
-			Acts: a.acts,
+			WithDesk: a.withDesk,
+			Acts:     a.acts,
 		})...)
 }
 
@@ -58,14 +51,30 @@ func countersCommand(a *app) *cobra.Command {
   weir counters reset guest-token-flood ip=192.0.2.1 device=tv-7 --reason "a load test, ticket 4711"`,
 		counters.Commands(counters.Program{
 			Output: &a.Output, Does: a.does,
-			WithStore: func(cmd *cobra.Command, work func(context.Context, *counters.Installation) error) error {
-				return a.withStore(cmd, func(ctx context.Context, s *store) error {
-					return work(ctx, &counters.Installation{Store: s.Store, Named: s.named})
-				})
-			},
-			WithDesk: a.withDesk,
-			Acts:     a.acts,
+			WithCounts: a.withCounts,
+			WithDesk:   a.withDesk,
+			Acts:       a.acts,
 		})...)
+}
+
+// withCounts opens who tells what rules have counted: the server that was named, else the process that counts, at its
+// own address or at one that is given.
+func (a *app) withCounts(cmd *cobra.Command, at string,
+	work func(context.Context, desk.Reader, api.Counts) error) error {
+	if server := a.asked(); server.URL != "" {
+		if at != "" {
+			return usage.Errorf("--at: the server knows who counts; leave it out with --server")
+		}
+		c, err := desk.Open(server)
+		if err != nil {
+			return err
+		}
+		return work(cmd.Context(), c, c)
+	}
+	return a.withStore(cmd, func(ctx context.Context, s *store) error {
+		reader := &api.Reader{Rules: s.Rules, History: s.Store, Trail: s.Audit, Clock: service.Now}
+		return work(ctx, reader, service.NewCounts(s.Store, at))
+	})
 }
 
 // acts gives a command the flags that say who does something and why, and the function that reads them.
@@ -260,7 +269,7 @@ func standing(ctx context.Context, d *desk.Desk, text string) (rule string, sour
 	}
 	for i := range found.Items {
 		item := &found.Items[i]
-		if !strings.HasPrefix(item.Block.Hit, id) {
+		if item.Block == nil || !strings.HasPrefix(item.Block.Hit, id) {
 			continue
 		}
 		if source != "" {

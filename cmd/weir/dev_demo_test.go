@@ -52,6 +52,7 @@ func TestDevDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
+	t.Parallel()
 	dir, begun := testbed.Folder(t), time.Now()
 	p := startDev(t, dir)
 	gateway := p.await(`gateway +http://(\S+)`)

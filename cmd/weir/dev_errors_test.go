@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -65,6 +66,7 @@ func TestDevSaysWhichPortIsTaken(t *testing.T) {
 }
 
 func TestDevRunsOnceInADirectory(t *testing.T) {
+	t.Parallel()
 	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	console := p.await(`console +http://([^/\s]+)`)
@@ -80,6 +82,7 @@ func TestDevRunsOnceInADirectory(t *testing.T) {
 }
 
 func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
+	t.Parallel()
 	dir := testbed.Folder(t)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -109,6 +112,7 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 
 // Two weir dev, or a weir dev and an installation, in one schema would take each other's partitions.
 func TestDevLeavesForeignSchemasAlone(t *testing.T) {
+	t.Parallel()
 	mine, other := testbed.Folder(t), testbed.Folder(t)
 	flags := []string{"--no-demo", "--postgres-url", testbed.Postgres(t), "--namespace", testbed.Namespace(t)}
 	for range 2 { // the second time it goes on in its own
@@ -125,6 +129,7 @@ func TestDevLeavesForeignSchemasAlone(t *testing.T) {
 
 // The broker's files are gone and PostgreSQL's are not: nothing can be detected, and weir dev does not say that all is well.
 func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
+	t.Parallel()
 	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
@@ -134,8 +139,8 @@ func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
 	// More than the log of a new broker comes to, in ticks, before its partitions are taken, however long that takes.
 	b.send("198.51.100.8", 1000)
 	testbed.Eventually(t, 30*time.Second, func() error {
-		rows := decode[[]partitionRow](b, "partitions", "list")
-		if !slices.ContainsFunc(rows, func(r partitionRow) bool { return r.Side == "keyed" && r.Offset >= 1000 }) {
+		rows := decode[[]acts.Partition](b, "partitions", "list")
+		if !slices.ContainsFunc(rows, func(r acts.Partition) bool { return r.Side == "keyed" && r.Offset >= 1000 }) {
 			return fmt.Errorf("not counted yet: %+v", rows)
 		}
 		return nil
@@ -157,6 +162,7 @@ func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
 
 // PostgreSQL was weir dev's to start, so nobody else can start it again.
 func TestDevWhosePostgresEndsSaysSo(t *testing.T) {
+	t.Parallel()
 	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)

@@ -116,7 +116,7 @@ func replacing(before, after string) func([]byte) []byte {
 	}
 }
 
-// The demo is judged: 0 for weir as it is, 1 for weir broken in one place. Two run side by side; each mostly waits. Judge
+// The demo is judged: 0 for weir as it is, 1 for weir broken in one place. Three run side by side; each mostly waits. Judge
 // asks for a block within two seconds, which is not to be asked of a build that the race detector makes ten times slower:
 // that one watches the shadow run here, and blocks in TestDevDemo.
 func TestDevJudgesTheDemo(t *testing.T) {
@@ -147,13 +147,13 @@ func TestDevJudgesTheDemo(t *testing.T) {
 	}
 	got := make([]outcome, len(tests))
 	var all sync.WaitGroup
-	two := make(chan struct{}, 2)
+	three := make(chan struct{}, 3)
 	for i, test := range tests {
 		args := append([]string{"dev", "--demo-seconds", fmt.Sprint(demo.MinDuration.Seconds()), "--exit", "--seed", fmt.Sprint(devSeed), "--config", emptyFile(t),
 			"--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0"}, test.args...)
 		all.Go(func() {
-			two <- struct{}{}
-			defer func() { <-two }()
+			three <- struct{}{}
+			defer func() { <-three }()
 			var out, problems lines
 			a := &app{Output: terminal.Output{Stdout: &out, Stderr: &problems}, stdin: strings.NewReader(""), environ: devEnviron(), devHooks: test.hooks}
 			code := a.run(t.Context(), args)

@@ -124,6 +124,7 @@ func wantBlock(b *bed, text string) {
 }
 
 func TestDevKeepsItsStateThroughKillAndCtrlC(t *testing.T) {
+	t.Parallel()
 	dir, abuser := testbed.Folder(t), "198.51.100.8"
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
@@ -190,6 +191,7 @@ func hitIDs(b *bed) []string {
 }
 
 func TestDevServesTheConsoleAndMetrics(t *testing.T) {
+	t.Parallel()
 	p := startDev(t, testbed.Folder(t), "--no-demo")
 	p.await(`everything runs`)
 	console := p.await(`console +http://(\S+)`)
@@ -208,6 +210,7 @@ func TestDevServesTheConsoleAndMetrics(t *testing.T) {
 
 // With a PostgreSQL of the user's, weir dev starts none, and erases nothing there.
 func TestDevWithAPostgresOfTheUsers(t *testing.T) {
+	t.Parallel()
 	dir := testbed.Folder(t)
 	flags := []string{"--no-demo", "--postgres-url", testbed.Postgres(t), "--namespace", testbed.Namespace(t)}
 	p := startDev(t, dir, flags...)

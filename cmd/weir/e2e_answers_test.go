@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
@@ -178,7 +179,7 @@ func TestIngestLiveSaysWhatIsTooLateToCount(t *testing.T) {
 	stages := b.start("run")
 	testbed.Eventually(t, 30*time.Second, func() error { // nothing is behind: each partition's clock has come to its present
 		present := 0
-		for _, row := range decode[[]partitionRow](b, "partitions", "list") {
+		for _, row := range decode[[]acts.Partition](b, "partitions", "list") {
 			if row.Side == "keyed" && row.Watermark > service.Now().Add(-time.Hour) {
 				present++
 			}

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
@@ -183,11 +185,11 @@ func (b *bed) awaitShown(args ...string) (said string) {
 }
 
 // awaitCount gives what weir counters show says of a device, once so much is counted.
-func (b *bed) awaitCount(ip, device string, want int64) (got service.Counted) {
+func (b *bed) awaitCount(ip, device string, want int64) (got api.Count) {
 	b.t.Helper()
 	testbed.Eventually(b.t, 30*time.Second, func() error {
 		text := b.awaitShown("ip="+ip, "device="+device, "--output", "json")
-		got = service.Counted{}
+		got = api.Count{}
 		if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Windows) == 0 || got.Windows[0].Count != want {
 			return fmt.Errorf("%+v, %v, want %d counted", got, err, want)
 		}
@@ -314,6 +316,7 @@ func TestCounterIsShownByItsOwner(t *testing.T) {
 	if got := exchange(t, r).status; got != http.StatusMethodNotAllowed {
 		t.Errorf("POST is answered with %d", got)
 	}
+	b.countedByServer(source(0), 1)
 	processes[1].end()
 	for i := range sources {
 		testbed.Eventually(t, 40*time.Second, func() error { // until the one that is left has all, and has reported them
@@ -323,6 +326,31 @@ func TestCounterIsShownByItsOwner(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// countedByServer asks for one count with a token alone: what is said is what is said on the stores, and a viewer may ask.
+func (b *bed) countedByServer(ip string, want int64) {
+	b.t.Helper()
+	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", "console.tokens="+token("vera", "viewer", ""))
+	defer web.end()
+	vera := b.at("http://"+web.awaitLog(`serving the console" address=(\S+)`), "vera")
+	show := []string{"counters", "show", "flood", "ip=" + ip, "device=tv"}
+	here, there := b.ok(show...), vera.ok(show...)
+	if counts := func(said string) string { return strings.Split(said, "\nOF ")[1] }; counts(here) != counts(there) {
+		b.t.Errorf("the count is here\n%s\nand through the server\n%s", here, there)
+	}
+	if got := decode[api.Count](vera, show...); got.Windows[0].Count != want || got.Owner == "" {
+		b.t.Errorf("through the server: %+v", got)
+	}
+	for says, args := range map[string][]string{
+		"did you mean flood?":        {"counters", "show", "flod", "ip=" + ip, "device=tv"},
+		"rule flood counts by":       {"counters", "show", "flood", "ip=" + ip},
+		"leave it out with --server": append(slices.Clone(show), "--at", "http://192.0.2.1"),
+	} {
+		if o := vera.weir(args...); o.code == exitOK || !strings.Contains(o.stderr, says) {
+			b.t.Errorf("%v: exit code %d, %s", args, o.code, o.stderr)
+		}
 	}
 }
 

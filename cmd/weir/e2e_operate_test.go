@@ -13,8 +13,10 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/doctor"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -270,19 +272,18 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 	}
 	stages := b.start("run")
 	testbed.Eventually(t, 30*time.Second, func() error {
-		if rows := decode[[]partitionRow](b, "partitions", "list", "--stopped"); len(rows) != 2 || rows[0].Side != "requests" ||
-			rows[0].State != "refused" || !strings.Contains(rows[0].Reason, "another tool wrote it") {
+		if rows := decode[[]acts.Partition](b, "partitions", "list", "--stopped"); len(rows) != 2 ||
+			rows[0].Side != "requests" || rows[0].State != "refused" || !strings.Contains(rows[0].Reason, "another tool wrote it") {
 			return fmt.Errorf("partitions %+v, want two refused ones of requests", rows)
 		}
 		return nil
 	})
 	b.send("198.51.100.7", 6)
-	for _, p := range []string{"0", "1"} {
-		b.ok("partitions", "resume", "--requests", p, "--accept-gap", "--reason", "a tool moved it")
-	}
+	b.ok("partitions", "resume", "--requests", "0", "--accept-gap", "--reason", "a tool moved it")
+	b.resumeByServer("1")
 	awaitHits(b, "198.51.100.7", 1)
 	testbed.Eventually(t, 30*time.Second, func() error { // stages report every two seconds
-		if rows := decode[[]partitionRow](b, "partitions", "list", "--stopped"); len(rows) != 0 {
+		if rows := decode[[]acts.Partition](b, "partitions", "list", "--stopped"); len(rows) != 0 {
 			return fmt.Errorf("still stopped: %+v", rows)
 		}
 		return nil
@@ -292,6 +293,53 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 		t.Errorf("accepting twice: exit code %d\n%s", o.code, o.stderr)
 	}
 	stages.end()
+}
+
+// resumeByServer lets a partition of requests go on by a token alone, as far as its role may.
+func (b *bed) resumeByServer(p string) {
+	b.t.Helper()
+	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", "console.tokens="+token("ada", "admin", "")+
+		","+token("anna", "analyst", "")+","+token("otto", "owner", "identity"))
+	defer web.end()
+	address := "http://" + web.awaitLog(`serving the console" address=(\S+)`)
+	ada := b.at(address, "ada")
+	resume := []string{"partitions", "resume", "--requests", p, "--accept-gap", "--reason", "a tool moved it, ticket 4711"}
+	for _, name := range []string{"anna", "otto"} {
+		o := b.at(address, name).weir(resume...)
+		if o.code != exitError || !strings.Contains(o.stderr, "resume needs the role admin") {
+			b.t.Errorf("%s: exit code %d\n%s%s", name, o.code, o.stdout, o.stderr)
+		}
+	}
+	there := decode[[]acts.Partition](b.at(address, "anna"), "partitions", "list", "--stopped")
+	if len(there) == 0 || there[len(there)-1].Name() != "requests/"+p || there[len(there)-1].GapOffset == nil {
+		b.t.Fatalf("through the server: %+v", there)
+	}
+	for _, wrong := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--requests", p, "--gap-source", "9", "--gap-offset", "9"}, exitError, "stands at the gap before offset"},
+		{[]string{"--requests", p, "--gap-source", "9"}, exitUsage, "--gap-source and --gap-offset together"},
+		{[]string{"--requests", "7"}, exitError, "no stage has reported partition requests/7"},
+		{[]string{"--requests", "-1"}, exitUsage, "--requests: got -1; allowed: 0 to 2147483647"},
+		{[]string{"--keyed", "2147483648"}, exitUsage, "--keyed: got 2147483648"},
+		{[]string{"--keyed", "2147483648", "--gap-source", "0", "--gap-offset", "9"}, exitUsage, "--keyed: got 2147483648"},
+	} {
+		for who, weir := range map[string]*bed{"by the stores": b, "by a server": ada} {
+			o := weir.weir(append([]string{"partitions", "resume", "--accept-gap", "--reason", "tests"}, wrong.args...)...)
+			if o.code != wrong.code || !strings.Contains(o.stderr, wrong.says) {
+				b.t.Errorf("%s, %v: exit code %d, %s", who, wrong.args, o.code, o.stderr)
+			}
+		}
+	}
+	if said := ada.ok(resume...); !strings.Contains(said, "partition requests/"+p+": gap before offset") {
+		b.t.Errorf("it says %s", said)
+	}
+	entry := decode[[]audit.Entry](b, "history", "audit", "--action", "accept-gap", "--limit", "1")[0]
+	if entry.Actor != "token:ada" || entry.Via != "token" || entry.Object != "partition requests/"+p+" of live" {
+		b.t.Errorf("the audit trail has %+v", entry)
+	}
 }
 
 // A server that is away is one clear line, not the end: the process waits, is alive and not ready.

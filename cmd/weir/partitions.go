@@ -2,42 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/history/partitions"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/ingest"
-	"github.com/weirhq/weir/traffic"
 )
 
 func partitionsCommand(a *app) *cobra.Command {
 	return family("partitions", "See what each partition does, and let one that stopped go on", `  weir partitions list
   weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
 		partitionsList(a), partitionsResume(a))
-}
-
-// partitionRow is one line of weir partitions list.
-type partitionRow struct {
-	Side      string       `json:"side"`
-	Partition int          `json:"partition"`
-	State     string       `json:"state"`
-	Owner     string       `json:"owner"`
-	Offset    int64        `json:"offset"`
-	End       int64        `json:"end"`
-	Epoch     int64        `json:"epoch,omitempty"`
-	Watermark traffic.Time `json:"watermark,omitzero"`
-	Reported  time.Time    `json:"reported"`
-	Reason    string       `json:"reason,omitempty"`
-	// GapSource and GapOffset are what resume would accept; only of a partition that stopped at a gap.
-	GapSource *int   `json:"gap_source,omitempty"`
-	GapOffset *int64 `json:"gap_offset,omitempty"`
 }
 
 func partitionsList(a *app) *cobra.Command {
@@ -52,21 +34,17 @@ waits for a routing version, goes on by itself.`,
 		Example: "  weir partitions list\n  weir partitions list --stopped",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.Partitions.PartitionStates(ctx, history.Live)
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				all, err := d.Partitions(ctx, desk.Local(""))
 				if err != nil {
-					return err
+					return desk.Told(err)
 				}
-				var rows []partitionRow
-				for i := range all {
-					if r := newPartitionRow(&all[i]); !stopped || r.State != string(ingest.Running) {
-						rows = append(rows, r)
-					}
-				}
+				rows := slices.DeleteFunc(all, func(p acts.Partition) bool { return stopped && p.Running() })
 				head := []string{"SIDE", "PARTITION", "STATE", "OFFSET", "END", "WATERMARK", "OWNER", "REPORTED", "REASON"}
-				return terminal.List(&a.Output, rows, head, func(r partitionRow) []string {
+				return terminal.List(&a.Output, rows, head, func(r acts.Partition) []string {
 					return []string{
-						r.Side, strconv.Itoa(r.Partition), r.State, strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.End, 10),
+						string(r.Side), strconv.Itoa(r.Partition), string(r.State),
+						strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.End, 10),
 						terminal.Time(r.Watermark), r.Owner, terminal.Stamp(r.Reported), terminal.Brief(r.Reason),
 					}
 				})
@@ -77,32 +55,21 @@ waits for a routing version, goes on by itself.`,
 	return c
 }
 
-func newPartitionRow(p *partitions.ReportedPartition) partitionRow {
-	r := partitionRow{
-		Side: string(p.Side), Partition: p.Partition, State: string(p.State), Owner: p.Owner, Offset: p.Offset, End: p.End,
-		Epoch: p.Epoch, Reported: p.Reported, Reason: p.Reason,
-	}
-	if p.Side == ingest.SideKeyed {
-		r.Watermark = p.Watermark
-	}
-	if stream.GapAcceptable(p) {
-		r.GapSource, r.GapOffset = &p.GapSource, &p.GapOffset
-	}
-	return r
-}
-
 func partitionsResume(a *app) *cobra.Command {
 	var act actFlags
-	var requests, keyed int
+	var requests, keyed, source int
+	var offset int64
 	var accept bool
 	c := &cobra.Command{
 		Use:   "resume (--requests N | --keyed N) --accept-gap --reason TEXT",
 		Short: "Let a partition that stopped at a gap go on without what is missing",
 		Long: `Accept that what is missing before a partition's gap will not be counted, and let its stage go on. Find out first why it is
 missing, or what cannot be read: weir partitions list says where. The acceptance is audited, and a loss record goes into history. Only the gap that
-is reported now is accepted; the next one stops the partition again.`,
-		Example: `  weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
-		Args:    cobra.NoArgs,
+is reported now is accepted; the next one stops the partition again. --gap-source and --gap-offset, as weir partitions list
+--output json has them, refuse to accept another gap than that one.`,
+		Example: `  weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"
+  weir partitions resume --requests 3 --gap-source 3 --gap-offset 4711 --accept-gap --reason "a tool moved its commit"`,
+		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			side, n := ingest.SideRequests, requests
 			if cmd.Flags().Changed("keyed") {
@@ -115,49 +82,61 @@ is reported now is accepted; the next one stops the partition again.`,
 				return usage.Errorf("--accept-gap is required: it says that what is missing will not be counted")
 			case act.reason == "":
 				return usage.Errorf("--reason is required: the acceptance is audited")
+			case cmd.Flags().Changed("gap-source") != cmd.Flags().Changed("gap-offset"):
+				return usage.Errorf("allowed: --gap-source and --gap-offset together, or neither")
 			}
-			return a.withStore(cmd, func(ctx context.Context, s *store) error { return acceptGap(ctx, a, s, side, n, act) })
+			r := acts.ResumeRequest{Side: side, Partition: n, Reason: act.reason}
+			if cmd.Flags().Changed("gap-source") {
+				r.GapSource, r.GapOffset = &source, &offset
+			}
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error { return acceptGap(ctx, a, d, act.by, r) })
 		}),
 	}
 	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")
 	c.Flags().IntVar(&keyed, "keyed", 0, "partition of keyed")
+	c.Flags().IntVar(&source, "gap-source", 0, "only if the gap is of this source partition (-1: of the keyed log)")
+	c.Flags().Int64Var(&offset, "gap-offset", 0, "only if this is the first offset after the gap")
 	c.Flags().BoolVar(&accept, "accept-gap", false, "accept that what is missing will not be counted")
 	act.register(c, a.environ)
 	return c
 }
 
-func acceptGap(ctx context.Context, a *app, s *store, side ingest.Side, n int, act actFlags) error {
-	all, err := s.Partitions.PartitionStates(ctx, history.Live)
+// acceptGap accepts the gap that r names or, where it names none, the one that is reported now.
+func acceptGap(ctx context.Context, a *app, d *desk.Desk, by string, r acts.ResumeRequest) error {
+	if r.GapSource == nil {
+		all, err := d.Partitions(ctx, desk.Local(by))
+		if err != nil {
+			return desk.Told(err)
+		}
+		p, err := acts.Resumable(all, r.Side, r.Partition)
+		if err != nil {
+			return notResumed(r.Side, err)
+		}
+		r.GapSource, r.GapOffset = p.GapSource, p.GapOffset
+	}
+	done, err := d.ResumePartition(ctx, desk.Local(by), r)
 	if err != nil {
-		return err
+		return notResumed(r.Side, err)
 	}
-	for i := range all {
-		p := &all[i]
-		if p.Side != side || p.Partition != n {
-			continue
-		}
-		if p.State == ingest.Running {
-			return fmt.Errorf("partition %s/%d is running: there is nothing to accept", side, n)
-		}
-		if !stream.GapAcceptable(p) {
-			return fmt.Errorf("partition %s/%d is %s, and not for a gap that could be accepted: %s", side, n, p.State, p.Reason)
-		}
-		gap := ingest.Acceptance{
-			Side: side, Partition: n, GapSource: p.GapSource, GapOffset: p.GapOffset, By: act.by, Reason: act.reason,
-		}
-		if err := s.Partitions.Accept(ctx, history.Live, gap); err != nil {
-			return err
-		}
-		if a.Format == "json" {
-			return a.WriteJSON(newPartitionRow(p))
-		}
-		where := fmt.Sprintf("source partition %d", gap.GapSource)
-		if gap.GapSource == ingest.GapInKeyed {
-			where = "the keyed log"
-		}
-		_, err := fmt.Fprintf(a.Stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",
-			side, n, gap.GapOffset, where)
-		return err
+	if a.Format == "json" {
+		return a.WriteJSON(done)
 	}
-	return fmt.Errorf("no stage has reported partition %s/%d; weir partitions list shows those that were", side, n)
+	where, news := fmt.Sprintf("source partition %d", *r.GapSource), "accepted"
+	if *r.GapSource == ingest.GapInKeyed {
+		where = "the keyed log"
+	}
+	if done.Again {
+		news = "had been accepted before"
+	}
+	_, err = fmt.Fprintf(a.Stdout, "partition %s: gap before offset %d of %s %s; its stage goes on within seconds\n",
+		done.Name(), *r.GapOffset, where, news)
+	return err
+}
+
+// notResumed words why a partition was not let go on.
+func notResumed(side ingest.Side, err error) error {
+	if invalid := (*acts.Invalid)(nil); errors.As(err, &invalid) && invalid.Field == "partition" {
+		return usage.Errorf("--%s: got %s; allowed: %s", side, invalid.Got, invalid.Allowed)
+	}
+	return desk.Told(err)
 }

@@ -24,6 +24,7 @@ func ruleWays() map[string][]string {
 			"apply -f SHORT", "apply -f SHORT/office.yaml --yes", "apply -f NONE --prune --yes", "apply -f NONE --yes"},
 		"rollback":  {"rollback tokens", "rollback tokens --to 1", "rollback tokens --to 2 --yes"},
 		"export":    {"export -o OUT/a", "export tokens -o OUT/a --force", "export -o -"},
+		"try":       {"try -f DIR", "try -f LOOSE"},
 		"set-limit": {"set-limit tokens 1 --for 1h --reason path", "set-limit tokens 500 --for 1s --reason path", "set-limit tokens --clear --reason path", "set-limit tokens 50 --until 2020-01-01T00:00:00Z --reason path"},
 		"demote":    {"demote tokens --reason path"},
 		"disable":   {"disable tokens --reason path"},

@@ -15,7 +15,7 @@ func matrix() map[Act]string {
 		Export: "--yyyy", SaveView: "--yyyy", Reveal: "--yyyy", Release: "--yyyy",
 		Promote: "----yy", Demote: "----yy", Disable: "----yy", Enable: "----yy", Apply: "----yy", SetLimit: "----yy", Rollback: "----yy",
 		Allow: "----yy", Reset: "----yy",
-		Erase: "-----y", Block: "-----y", NeverBlock: "-----y",
+		Erase: "-----y", Block: "-----y", NeverBlock: "-----y", Resume: "-----y",
 	}
 }
 

@@ -32,6 +32,8 @@ const (
 	Block    Act = "block"     // block a source by hand
 	// NeverBlock is to keep addresses from being blocked, or to end that.
 	NeverBlock Act = "never-block"
+	// Resume is to accept that what is missing before a partition's gap will not be counted, so that it goes on.
+	Resume Act = "resume"
 )
 
 // permission is what an act needs.
@@ -62,6 +64,7 @@ var permissions = [...]permission{
 	{act: Erase, least: Admin},
 	{act: Block, least: Admin},
 	{act: NeverBlock, least: Admin},
+	{act: Resume, least: Admin},
 }
 
 // Acts are all acts, those that need least first.

@@ -1,7 +1,7 @@
-// Package acts is the one place through which people change an installation: promote and demote rules, apply and roll back
-// documents, raise limits, block and release sources, edit allow lists and reset counts. Pages, API and command line
-// call it alike, so the same question gets the same answer and the same entry in the audit trail, whoever asks it and
-// from where.
+// Package acts is the one place through which people change an installation: promote and demote rules, apply and roll
+// back documents, raise limits, block and release sources, edit allow lists, reset counts and let partitions go on.
+// Pages, API and command line call it alike, so the same question gets the same answer and the same entry in the audit
+// trail, whoever asks it and from where.
 //
 // Each act says who does it (access.Actor) and why, is checked by access.May against the owner of what it changes, and is
 // carried out by ports: the rule store, Redis, the hits topic. Where one of them goes away in the middle, the answer says what was
@@ -28,9 +28,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Acts is what people do to an installation: Service does it here, console/remote asks a server to. All of them check the actor
-// and the reason first. Their errors are *access.Forbidden, *Invalid, *UnknownName, *ChangedError, *UnfinishedError, what the
-// rule store refuses with, and what is away.
+// Acts is what people do to an installation: Service does it here, console/remote asks a server to. All of them check
+// the actor and the reason first. Their errors are *access.Forbidden, *Invalid, *UnknownName, *ChangedError,
+// *GapChangedError, *NotStoppedError, *UnfinishedError, what the rule store refuses with, and what is away.
 type Acts interface {
 	// Evidence gathers what a promotion would be judged by. It changes nothing.
 	Evidence(ctx context.Context, actor access.Actor, q EvidenceRequest) (EvidenceShown, error)
@@ -60,6 +60,10 @@ type Acts interface {
 	ResetCount(ctx context.Context, actor access.Actor, r ResetRequest) (rulestore.CounterResetDone, error)
 	// Erase takes a person out of history.
 	Erase(ctx context.Context, actor access.Actor, r EraseRequest) (ErasureState, error)
+	// Partitions are those of the live stream as the stages last reported them. ResumePartition accepts a gap, so that a
+	// partition that stopped goes on.
+	Partitions(ctx context.Context, actor access.Actor) ([]Partition, error)
+	ResumePartition(ctx context.Context, actor access.Actor, r ResumeRequest) (ResumeDone, error)
 }
 
 var _ Acts = (*Service)(nil)
@@ -130,6 +134,8 @@ type Options struct {
 	Orders    Orders
 	Knows     Knows
 	Trials    Trials // nil: nothing is tried
+	// Partitions has what stages report of partitions.
+	Partitions PartitionStore
 	// NeverBlock are the addresses that are never blocked; its zero value is an empty list.
 	NeverBlock blocklist.NeverBlock
 	Clock      func() traffic.Time
@@ -140,6 +146,7 @@ type Options struct {
 type Service struct {
 	o        Options
 	erasures erasures
+	gaps     // Partitions and ResumePartition
 }
 
 // New makes a Service.
@@ -150,13 +157,16 @@ func New(o Options) (*Service, error) {
 	}{
 		{"Rules", o.Rules != nil}, {"Gates", o.Gates != nil}, {"Blocks", o.Blocks != nil}, {"Releases", o.Releases != nil},
 		{"Documents", o.Documents != nil}, {"Dossiers", o.Dossiers != nil}, {"Orders", o.Orders != nil},
-		{"Knows", o.Knows != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
+		{"Knows", o.Knows != nil}, {"Partitions", o.Partitions != nil},
+		{"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("acts: %s is missing", p.name)
 		}
 	}
-	return &Service{o: o}, nil
+	s := &Service{o: o}
+	s.gaps = gaps{o.Partitions, s.log}
+	return s, nil
 }
 
 // maxReason bounds a reason, in bytes: it is shown in one line of a list.

@@ -285,3 +285,15 @@ func (s *Service) ResetCount(ctx context.Context, actor access.Actor, r ResetReq
 	s.log(actor, access.Reset, "rule "+r.Rule)
 	return done, nil
 }
+
+// Counts is nil for a rule that counts, else why it does not.
+func Counts(rule *rulestore.Rule) error {
+	id := rule.Newest.Version.ID
+	switch {
+	case rule.Removed:
+		return fmt.Errorf("rule %s counts nothing: it is removed", id)
+	case rule.Mode == rules.ModeOff:
+		return fmt.Errorf("rule %s counts nothing: it is off", id)
+	}
+	return nil
+}

@@ -222,9 +222,7 @@ func about(ctx context.Context, in *installation) []does {
 		{"Erase", access.Erase, func(s *acts.Service, who access.Actor, reason string) error {
 			return second(s.Erase(ctx, who, acts.EraseRequest{Subject: "device=tv-1", Reason: reason}))
 		}, "erase", "subject device:erased-#", "episodes: 1", "none", "episodes: 1 → none"},
-		command("accept-gap", "partition keyed/3 of live", "a gap in source partition 2 that nobody has accepted", "passed over up to offset 70", func(by, reason string) error {
-			return in.Partitions.Accept(ctx, history.Live, ingest.Acceptance{Side: ingest.SideKeyed, Partition: 3, GapSource: 2, GapOffset: 70, By: by, Reason: reason})
-		}),
+		resume(ctx, in),
 		command("recreate", "stream live", "generation 1, partitions of requests: 4", "generation 2, partitions of requests: 16", func(by, reason string) error {
 			return second(in.Streams.RecreateGeneration(ctx, history.Live, 16, by, reason))
 		}),
@@ -232,6 +230,21 @@ func about(ctx context.Context, in *installation) []does {
 			return in.Streams.SetBudget(ctx, history.Live, 4096, by)
 		}),
 	}
+}
+
+// resume lets a partition go on that stands before a gap.
+func resume(ctx context.Context, in *installation) does {
+	const before, after = "a gap in source partition 2 that nobody has accepted", "passed over up to offset 70"
+	source, offset := 2, int64(70)
+	return does{"ResumePartition", access.Resume, func(s *acts.Service, who access.Actor, reason string) error {
+		halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: 3, State: ingest.Halted, GapSource: source,
+			GapOffset: offset}
+		if err := in.Partitions.Report(ctx, history.Live, []ingest.PartitionStatus{halted}); err != nil {
+			return err
+		}
+		return second(s.ResumePartition(ctx, who, acts.ResumeRequest{Side: ingest.SideKeyed, Partition: 3,
+			GapSource: &source, GapOffset: &offset, Reason: reason}))
+	}, "accept-gap", "partition keyed/3 of live", before, after, before + " → " + after}
 }
 
 // command is what a command alone does, with credentials of its own.
@@ -247,12 +260,13 @@ func TestEveryActIsAudited(t *testing.T) {
 	in := newInstallation(t)
 	s, err := acts.New(acts.Options{
 		Rules: in.Rules, Gates: in, Blocks: in, Releases: in, Documents: in, Dossiers: in, Erasing: erasure.New(in.DB, in.Streams), Clock: now, Logger: slog.New(slog.DiscardHandler),
-		Orders: in.Orders, Knows: explore.New(in.Store),
+		Orders: in.Orders, Knows: explore.New(in.Store), Partitions: in.Partitions,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	methods, done := map[string]bool{"Evidence": true, "Close": true, "NeverBlockList": true}, map[access.Act]bool{}
+	methods := map[string]bool{"Evidence": true, "Close": true, "NeverBlockList": true, "Partitions": true, "Try": true}
+	done := map[access.Act]bool{}
 	for _, act := range []access.Act{access.Public, access.View, access.Self, access.Export, access.SaveView} { // these change nothing of the installation
 		done[act] = true
 	}

@@ -25,7 +25,7 @@ func blocker(t *testing.T, in *installation) *acts.Service {
 	s, err := acts.New(acts.Options{
 		Rules: in.Rules, Gates: in, Blocks: in, Releases: in, Documents: in, Dossiers: in, Clock: now,
 		Logger: slog.New(slog.DiscardHandler),
-		Orders: in.Orders, Knows: explore.New(in.Store),
+		Orders: in.Orders, Knows: explore.New(in.Store), Partitions: in.Partitions,
 		NeverBlock: blocklist.NewNeverBlock([]netip.Prefix{netip.MustParsePrefix("198.51.100.128/25"),
 			netip.MustParsePrefix("2001:db8:ffff::/48")}),
 	})
@@ -217,7 +217,7 @@ func TestAnEntryThatLiftsNothingYetSaysSo(t *testing.T) {
 	in := newInstallation(t)
 	s, err := acts.New(acts.Options{
 		Rules: in.Rules, Gates: in, Blocks: away{in}, Releases: in, Documents: in, Dossiers: in, Clock: now,
-		Logger: slog.New(slog.DiscardHandler), Orders: in.Orders, Knows: explore.New(in.Store),
+		Logger: slog.New(slog.DiscardHandler), Orders: in.Orders, Knows: explore.New(in.Store), Partitions: in.Partitions,
 	})
 	if err != nil {
 		t.Fatal(err)

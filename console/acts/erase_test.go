@@ -64,7 +64,8 @@ func eraserOf(t *testing.T, s *slow) *acts.Service {
 	does, err := acts.New(acts.Options{Erasing: s, Rules: struct{ acts.Rules }{}, Gates: struct{ acts.Gates }{}, Blocks: struct{ acts.Blocks }{},
 		Releases: struct{ acts.Releases }{}, Documents: struct{ acts.Documents }{},
 		Dossiers: struct{ acts.Dossiers }{}, Orders: struct{ acts.Orders }{}, Knows: struct{ acts.Knows }{},
-		Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler)})
+		Partitions: struct{ acts.PartitionStore }{},
+		Clock:      func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

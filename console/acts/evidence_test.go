@@ -65,7 +65,7 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 	s, err := acts.New(acts.Options{
 		Rules: a.Rules, Gates: a, Blocks: a, Releases: a, Documents: a, Dossiers: a, Clock: now,
 		Logger: slog.New(slog.DiscardHandler),
-		Orders: a.Orders, Knows: explore.New(a.Store),
+		Orders: a.Orders, Knows: explore.New(a.Store), Partitions: a.Partitions,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -134,11 +134,12 @@ func (s *Service) Try(ctx context.Context, actor access.Actor, r TryRequest) (Tr
 	if out.Tests, out.Untested, err = s.o.Trials.Tests(ctx, r.Files, stored); err != nil {
 		return out, err
 	}
-	return out, s.tryTraffic(ctx, set, stored, &out)
+	err = tryTraffic(ctx, &s.o, set, stored, &out)
+	return out, err
 }
 
 // tryTraffic runs the rules of a set over the latest requests. That there are none to be had is told, and no error.
-func (s *Service) tryTraffic(ctx context.Context, set *rules.Set, stored []rules.AllowList, out *Tried) error {
+func tryTraffic(ctx context.Context, o *Options, set *rules.Set, stored []rules.AllowList, out *Tried) error {
 	switch n := len(set.Rules); {
 	case n == 0:
 		out.NoTraffic = "there is no rule among the documents"
@@ -148,7 +149,7 @@ func (s *Service) tryTraffic(ctx context.Context, set *rules.Set, stored []rules
 			n, maxTried)
 		return nil
 	}
-	tried, err := s.o.Trials.Traffic(ctx, set, stored, TryOver)
+	tried, err := o.Trials.Traffic(ctx, set, stored, TryOver)
 	var untried *UntriedError
 	switch {
 	case err == nil:
@@ -158,7 +159,7 @@ func (s *Service) tryTraffic(ctx context.Context, set *rules.Set, stored []rules
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
-		s.o.Logger.Warn("rules cannot be tried on requests", "error", err)
+		o.Logger.Warn("rules cannot be tried on requests", "error", err)
 		out.NoTraffic, out.Cause = "the requests cannot be read just now", err
 	}
 	return nil

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/reveal"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -264,6 +266,35 @@ func changeAllow(c *call) (any, error) {
 		done.Blocks[i].Subject = c.o.Masker.Subject(c.actor, done.Blocks[i].Subject)
 	}
 	return done, err
+}
+
+// listPartitions shows what the stages report. Reasons and owners are the installation's own: they name no source.
+func listPartitions(c *call) (any, error) {
+	all, err := c.o.Acts.Partitions(c.r.Context(), c.actor)
+	if err != nil {
+		return nil, err
+	}
+	page := Page[acts.Partition]{Items: []acts.Partition{}}
+	for i := range all {
+		if !c.flag("stopped") || !all[i].Running() {
+			page.Items = append(page.Items, all[i])
+		}
+	}
+	return page, nil
+}
+
+func resume(c *call) (any, error) {
+	r := acts.ResumeRequest{}
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	text := c.r.PathValue("partition")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, &acts.Invalid{Field: "partition", Got: text, Allowed: "the number of a partition, from 0 on"}
+	}
+	r.Side, r.Partition = ingest.Side(c.r.PathValue("side")), n
+	return c.o.Acts.ResumePartition(c.r.Context(), c.actor, r)
 }
 
 // Revealed is what a pseudonym stands for.

@@ -87,6 +87,8 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 	b.Apply(t, historytest.Document("tokens"), historytest.Document("logins"))
 	list := acts.File{Name: "office.yaml", Text: "kind: allow\nid: office\nowner: identity\nentries:\n  - {cidr: 192.0.2.0/24, reason: the office}\n"}
 	until := traffic.At(time.Now()).Add(time.Hour).Std()
+	source, offset := 5, int64(70)
+	b.halt(t, 2, source, offset)
 	asked := map[string]bool{}
 	for _, q := range []struct {
 		method, path, pattern string
@@ -112,11 +114,18 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"POST", "/api/v1/never-block/entries", "", acts.NeverRequest{Entries: []string{"203.0.113.0/24",
 			"2001:db8::7"}, Until: acts.End(traffic.At(until)), Reason: "the office"}, 200},
 		{"GET", "/api/v1/never-block", "", nil, 200},
+		{"POST", "/api/v1/try", "", acts.TryRequest{Files: []acts.File{list}}, 200},
 		{"POST", "/api/v1/apply", "", acts.ApplyRequest{Files: []acts.File{list}, Reason: "the office"}, 200},
 		{"POST", "/api/v1/allow/office/entries", "/api/v1/allow/{list}/entries", acts.AllowRequest{Entries: []acts.AllowSource{{Kind: rules.AllowCIDR, Value: "198.51.100.0/24"}}, Reason: "the new office"}, 200},
 		{"POST", "/api/v1/rules/logins/reset", "/api/v1/rules/{rule}/reset", acts.ResetRequest{Subject: blocked, Reason: "a load test"}, 200},
 		{"POST", "/api/v1/history/erase", "", acts.EraseRequest{Subject: "user=alice", Reason: "asked for it", DryRun: true}, 200},
 		{"GET", "/api/v1/audit?limit=5&object=rule%20tokens", "/api/v1/audit", nil, 200},
+		{"GET", "/api/v1/allow?limit=1", "/api/v1/allow", nil, 200},
+		{"GET", "/api/v1/allow/office?version=1", "/api/v1/allow/{list}", nil, 200},
+		{"GET", "/api/v1/rules/tokens/counters?subject=ip%3D203.0.113.7%252F32%26device%3Dtv-7", "/api/v1/rules/{rule}/counters", nil, 200},
+		{"GET", "/api/v1/partitions?stopped=true", "/api/v1/partitions", nil, 200},
+		{"POST", "/api/v1/partitions/keyed/2/resume", "/api/v1/partitions/{side}/{partition}/resume",
+			acts.ResumeRequest{GapSource: &source, GapOffset: &offset, Reason: "a disk"}, 200},
 		{"GET", "/api/v1/rules/tokens/dossier?since=24h&version=1", "/api/v1/rules/{rule}/dossier", nil, 200},
 		{"GET", "/api/v1/history/hits?since=7d&rule=tokens&kind=hit&state=running&mode=shadow&merged=true&limit=5", "", nil, 200},
 		{"GET", "/api/v1/history/sources?order=peak", "", nil, 200}, {"GET", "/api/v1/history/top?by=hour&until=now", "", nil, 200},
@@ -191,6 +200,10 @@ func TestWrongRequestsNameFieldAndAllowed(t *testing.T) {
 		{"GET", "/api/v1/rulebook?limit=1&limit=2", nil, 400, "limit"}, {"GET", "/api/v1/rulebook?mode=loud", nil, 400, "mode"},
 		{"GET", "/api/v1/rulebook?cursor=%21", nil, 400, "cursor"}, {"GET", "/api/v1/rulebook?colour=red", nil, 400, "colour"},
 		{"GET", "/api/v1/blocklist?subject=nobody", nil, 400, "subject"}, {"GET", "/api/v1/why/zzzzzzzz", nil, 400, "id"},
+		{"GET", "/api/v1/allow/office?version=0", nil, 400, "version"},
+		{"GET", "/api/v1/allow/office?version=x", nil, 400, "version"},
+		{"GET", "/api/v1/allow?limit=1001", nil, 400, "limit"}, {"GET", "/api/v1/allow?cursor=%21", nil, 400, "cursor"},
+		{"GET", "/api/v1/rules/tokens/counters?subject=nobody", nil, 400, "subject"},
 		{"GET", "/api/v1/why", nil, 400, "source"}, {"GET", "/api/v1/why?source=192.0.2.300", nil, 400, "source"},
 		{"GET", "/api/v1/history/hits/zzzzzzzz", nil, 400, "id"}, {"GET", "/api/v1/history/hits?since=tomorrow", nil, 400, "since"},
 		{"GET", "/api/v1/history/hits?since=2024-02-01&until=2024-01-01", nil, 400, "until"}, {"GET", "/api/v1/history/hits?source=field=x", nil, 400, "source"},

@@ -100,6 +100,16 @@ func (b *bed) Letters(_ context.Context, f letters.Filter, p explore.Page) (lett
 	return letters.Letters{Letters: []letters.Letter{l}, Total: explore.Total{N: int64(p.Limit)}}, nil
 }
 
+// Count is of a process that has counted each source twice, but that which is away.
+func (b *bed) Count(_ context.Context, rule string, who traffic.Subject) (api.Count, error) {
+	if b.away {
+		return api.Count{}, &acts.AwayError{Store: "The process that counts this source", Consequence: "it is not known",
+			Cause: errors.New("dial detector-1.internal: refused")}
+	}
+	windows := []detectors.LookWindow{{Of: "limit", Count: 2, Held: true, Limit: 5}}
+	return api.Count{Look: detectors.Look{Rule: rule, Subject: who, Windows: windows}, Owner: "weir-3"}, nil
+}
+
 type readyStore struct{ *blocklist.Store }
 
 func (s readyStore) Ready(ctx context.Context) error { return s.Ping(ctx) }
@@ -139,7 +149,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	quiet := slog.New(slog.DiscardHandler)
 	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b,
 		Documents: b, Dossiers: b, Clock: now, Logger: quiet, Erasing: erasure.New(b.DB, b.Streams), Orders: b.Orders,
-		Knows: explore.New(b.Store)})
+		Knows: explore.New(b.Store), Partitions: b.Partitions, Trials: trials{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +163,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 		Reader: &api.Reader{
 			Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: b.redis, Clock: now,
 			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: b.redis, Clock: now}, Dossiers: evidence.New(b.DB, b.Rules), Letters: b,
+			Counts: b,
 		},
 		Health: func() api.Health { return api.Health{Stages: []api.StageLag{}, Problems: []api.HealthProblem{}} }, Version: "test", Logger: quiet, Registerer: prometheus.NewRegistry(),
 	})

@@ -38,6 +38,8 @@ type Problem struct {
 	Current *acts.Standing `json:"current,omitempty"`
 	// Gates are those of a promotion that was refused for them: 409.
 	Gates []promotion.Verdict `json:"gates,omitempty"`
+	// Partition is what a partition is now, where it stands before another gap than the one that was shown: 409.
+	Partition *acts.Partition `json:"partition,omitempty"`
 	// Problems are those of rule documents: 400.
 	Problems []rules.Problem `json:"problems,omitempty"`
 	// Release is what is known of a release that was refused: 404, 400.
@@ -102,8 +104,6 @@ func problemOf(err error) Problem {
 		asked      *explore.BadFilterError
 		nobody     *explore.UnknownError
 		several    *explore.AmbiguousError
-		gates      *rulestore.GatesError
-		turned     *acts.TurnedError
 		taken      *acts.AwayError
 		away       *postgres.UnreachableError
 	)
@@ -140,13 +140,6 @@ func problemOf(err error) Problem {
 		p := make(kindChanged, http.StatusPreconditionFailed, "somebody else was quicker")
 		p.Detail, p.Current = changed.Error(), &changed.Now
 		return p
-	case errors.As(err, &gates):
-		return gatesProblem("the rule's gates do not pass", gates, gates.Verdicts)
-	case errors.As(err, &turned):
-		return gatesProblem("a gate answers otherwise than when it was looked at", turned, turned.Now)
-	case errors.Is(err, rulestore.ErrOvertaken):
-		return Problem{Type: problemType + kindChanged, Title: "the stored rules have changed",
-			Status: http.StatusConflict, Detail: rulestore.ErrOvertaken.Error()}
 	case errors.As(err, &unfinished):
 		p := make(kindUnavailable, http.StatusServiceUnavailable, "begun, and not known to be complete")
 		p.Done, p.Undone = unfinished.Done, unfinished.Undone
@@ -168,7 +161,28 @@ func problemOf(err error) Problem {
 	case errors.Is(err, postgres.ErrNotFound):
 		return make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
 	}
-	return make(kindRefused, http.StatusConflict, "refused: nothing was done")
+	return conflict(err)
+}
+
+// conflict words what is refused for what is so now: nothing was done.
+func conflict(err error) Problem {
+	var gates *rulestore.GatesError
+	var turned *acts.TurnedError
+	var gap *acts.GapChangedError
+	p := Problem{Type: problemType + kindChanged, Status: http.StatusConflict, Detail: err.Error()}
+	switch {
+	case errors.As(err, &gates):
+		return gatesProblem("the rule's gates do not pass", gates, gates.Verdicts)
+	case errors.As(err, &turned):
+		return gatesProblem("a gate answers otherwise than when it was looked at", turned, turned.Now)
+	case errors.As(err, &gap):
+		p.Title, p.Partition = "the partition stands before another gap", &gap.Now
+	case errors.Is(err, rulestore.ErrOvertaken):
+		p.Title, p.Detail = "the stored rules have changed", rulestore.ErrOvertaken.Error()
+	default:
+		p.Type, p.Title = problemType+kindRefused, "refused: nothing was done"
+	}
+	return p
 }
 
 // gatesProblem words a promotion that its gates refuse.

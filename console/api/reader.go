@@ -38,6 +38,11 @@ type RuleStore interface {
 	List(ctx context.Context) ([]rulestore.Rule, error)
 	Find(ctx context.Context, id string) (rulestore.Rule, error)
 	Names(ctx context.Context, stream string) ([]string, error)
+	// AllowLists returns all allow lists that have not been removed, ascending by id.
+	AllowLists(ctx context.Context) ([]rulestore.AllowList, error)
+	// AllowList returns a version of an allow list, 0 for the newest one, and its versions; postgres.ErrNotFound is
+	// wrapped for one that there is not.
+	AllowList(ctx context.Context, id string, version int) (rulestore.AllowList, []rulestore.AllowVersion, error)
 }
 
 var _ RuleStore = (*rulestore.Store)(nil)
@@ -86,6 +91,8 @@ type Reader struct {
 	Dossiers Dossiers
 	// Letters reads dead letters; nil: the API has none.
 	Letters Letters
+	// Counts asks what rules have counted; nil: the API has none.
+	Counts Counts
 }
 
 // whole reports whether r has all that the API asks.
@@ -104,7 +111,7 @@ func (r *Reader) Rulebook(ctx context.Context) ([]Rule, error) {
 
 // Rule is one rule with its versions, also one that was removed; *acts.UnknownName where there is none.
 func (r *Reader) Rule(ctx context.Context, id string) (Rule, error) {
-	found, err := r.named(ctx, id)
+	found, err := r.Named(ctx, id)
 	if err != nil {
 		return Rule{}, err
 	}
@@ -119,7 +126,7 @@ func (r *Reader) Rule(ctx context.Context, id string) (Rule, error) {
 
 // RuleTrail is what was done to a rule, the newest first, at most limit entries; 0: all.
 func (r *Reader) RuleTrail(ctx context.Context, id string, limit int) ([]audit.Entry, error) {
-	if _, err := r.named(ctx, id); err != nil {
+	if _, err := r.Named(ctx, id); err != nil {
 		return nil, err
 	}
 	return r.Trail.Of(ctx, "rule "+id, limit)
@@ -130,7 +137,8 @@ func (r *Reader) Blocklist(ctx context.Context, filter blocklist.Filter) (blockl
 	return r.Blocks.List(ctx, r.Clock(), filter)
 }
 
-func (r *Reader) named(ctx context.Context, id string) (rulestore.Rule, error) {
+// Named finds a rule, also one that was removed; *acts.UnknownName, which knows the others, where there is none.
+func (r *Reader) Named(ctx context.Context, id string) (rulestore.Rule, error) {
 	found, err := r.Rules.Find(ctx, id)
 	if !errors.Is(err, postgres.ErrNotFound) {
 		return found, err

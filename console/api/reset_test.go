@@ -11,13 +11,21 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestResetTellsNoValue: an owner who is shown pseudonyms names a source by them, and is answered with them; else an act would reveal what
-// only a reveal may, which is audited.
-func TestResetTellsNoValue(t *testing.T) {
-	masker, err := access.NewMasker(access.Masking{Key: bytes.Repeat([]byte{7}, access.MaskKeyBytes), Below: access.Admin, Fields: access.DefaultMaskedFields()})
+// maskedBelowAdmin shows pseudonyms to everybody but admins.
+func maskedBelowAdmin(t *testing.T) *access.Masker {
+	t.Helper()
+	masker, err := access.NewMasker(access.Masking{Key: bytes.Repeat([]byte{7}, access.MaskKeyBytes),
+		Below: access.Admin, Fields: access.DefaultMaskedFields()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return masker
+}
+
+// TestResetTellsNoValue: an owner who is shown pseudonyms names a source by them, and is answered with them; else an act would reveal what
+// only a reveal may, which is audited.
+func TestResetTellsNoValue(t *testing.T) {
+	masker := maskedBelowAdmin(t)
 	b := newBed(t, masker)
 	b.Apply(t, historytest.Document("tokens"))
 	otto := cast()["otto"]

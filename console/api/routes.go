@@ -83,6 +83,17 @@ func (a *API) table() []route {
 		{Route: get("/api/v1/never-block", ""), name: "listNeverBlock",
 			summary: "Who is never blocked: never_block of the configuration, and what people have entered, by prefix",
 			answer:  Page[acts.NeverListed]{}, handle: listNeverBlock},
+		{Route: get("/api/v1/allow", ""), name: "listAllowLists",
+			summary: "All allow lists with their entries, ascending by id, and the rules that name them",
+			params:  pageParams(), answer: Page[AllowList]{}, handle: listAllow},
+		{Route: get("/api/v1/allow/{list}", "list"), name: "getAllowList",
+			summary: "An allow list with its versions, also one that was removed",
+			params:  []param{{name: "version", doc: "of the list; default: the newest", kind: "integer"}},
+			answer:  AllowListAnswer{}, handle: getAllow},
+		{Route: get("/api/v1/partitions", ""), name: "listPartitions",
+			summary: "The partitions as the stages last reported them, requests before keyed: which stopped, and why",
+			params:  []param{flagParam("stopped", "only those that are refused or halted")},
+			answer:  Page[acts.Partition]{}, handle: listPartitions},
 		{Route: get("/api/v1/rules/{rule}/dossier", "rule"), name: "getDossier", summary: "What a version of a rule would have done, had it blocked",
 			params: dossierParams(), answer: Dossier{}, handle: dossier},
 		{Route: get("/api/v1/why/{id}", ""), name: "getWhy", summary: "What is behind a block id that a client was told, or the id of a hit, 8 to 32 hex digits of it; and whether the block holds now",
@@ -97,6 +108,14 @@ func (a *API) table() []route {
 		all = append(all, route{
 			Route: access.Route{Method: http.MethodPost, Pattern: "/api/v1/reveal", Act: access.Reveal}, name: "revealValue",
 			summary: "What is behind a pseudonym. It is audited who asks and why, before the answer", body: reveal.Request{}, answer: Revealed{}, handle: revealed,
+		})
+	}
+	if a.o.Reader.Counts != nil {
+		all = append(all, route{
+			Route: get("/api/v1/rules/{rule}/counters", "rule"), name: "getCount",
+			summary: "What a rule has counted of a source by now, asked of the process that counts it",
+			params:  []param{{name: "subject", doc: "the source as the rule counts it, canonical; none for the empty key"}},
+			answer:  Count{}, handle: getCount,
 		})
 	}
 	return slices.Concat(all, a.asking(), a.doing(), a.live())
@@ -138,6 +157,9 @@ func (a *API) doing() []route {
 			body:    acts.NeverRequest{}, answer: acts.NeverDone{}, handle: changeNeverBlock},
 		{Route: post("/api/v1/allow/{list}/entries", access.Allow, "list"), name: "changeAllowList", summary: "Add entries to an allow list, or remove them",
 			body: acts.AllowRequest{}, answer: acts.AllowDone{}, handle: changeAllow},
+		{Route: post("/api/v1/partitions/{side}/{partition}/resume", access.Resume, ""), name: "resumePartition",
+			summary: "Let a partition that stopped at a gap go on, without what is missing; 409: it is another gap now",
+			body:    acts.ResumeRequest{}, answer: acts.ResumeDone{}, handle: resume},
 		{Route: post("/api/v1/history/erase", access.Erase, ""), name: "erasePerson",
 			summary: "Take a person out of history, all at once or not at all. 202: it goes on, and the same request again waits for it", body: acts.EraseRequest{}, answer: acts.ErasureState{},
 			unfinished: true, handle: erase},

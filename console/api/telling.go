@@ -109,7 +109,7 @@ func dossier(c *call) (any, error) {
 	case errors.Is(err, evidence.ErrNoVersion):
 		return nil, &httpError{status: http.StatusNotFound, kind: kindUnrecorded, title: "there is no such version", detail: err.Error()}
 	case errors.Is(err, postgres.ErrNotFound):
-		if _, unknown := c.o.Reader.named(c.r.Context(), q.Rule); unknown != nil {
+		if _, unknown := c.o.Reader.Named(c.r.Context(), q.Rule); unknown != nil {
 			return nil, unknown
 		}
 		return nil, err

@@ -45,6 +45,9 @@ type Acts interface {
 	ChangeAllow(ctx context.Context, actor access.Actor, r acts.AllowRequest) (acts.AllowDone, error)
 	// Erase takes a person out of history.
 	Erase(ctx context.Context, actor access.Actor, r acts.EraseRequest) (acts.ErasureState, error)
+	// Partitions are as the stages last reported them, ResumePartition lets one that stopped go on.
+	Partitions(ctx context.Context, actor access.Actor) ([]acts.Partition, error)
+	ResumePartition(ctx context.Context, actor access.Actor, r acts.ResumeRequest) (acts.ResumeDone, error)
 }
 
 var _ Acts = (*acts.Service)(nil)
@@ -143,8 +146,9 @@ func (p acting) route() {
 	p.routeBlock()
 	p.routeNever()
 	p.routeAllow()
+	parting{p}.route()
 	p.routeRule()
-	p.routeWrite()
+	writing{p}.route()
 }
 
 // modeForm is the form of a change of mode.
@@ -302,6 +306,8 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 		status, form.Next = http.StatusConflict, "Look at the rule again before you decide."
 	case errors.As(err, &unfinished):
 		status, form.Next = http.StatusBadGateway, "What is done stays done. The page of the rule shows how it stands."
+	case errors.As(err, new(*acts.GapChangedError)):
+		status, form.Next = http.StatusConflict, "What this page tells of is the gap of now."
 	case errors.As(err, &refused):
 		status, form.Next = http.StatusConflict, "The page of the source shows how it stands."
 	case errors.As(err, &never):
@@ -352,6 +358,8 @@ func did(q url.Values) string {
 		"never-remove":  "Removed: its addresses may be blocked again.",
 		"block":         "Blocked: gates refuse its requests.",
 		"ordered":       "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
+		"resume":        "Accepted: its stage goes on within seconds, and a loss record in history says what is missing.",
+		"resume-again":  "This gap had been accepted before: nothing has changed.",
 		"erase":         "Erased from history: the audit trail tells what, under a pseudonym.",
 		"erasing":       "The erasure goes on: the audit trail tells when it is done.",
 		"keep":          "The view is saved.", "drop": "The view is removed.",

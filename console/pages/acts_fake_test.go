@@ -3,10 +3,12 @@ package pages
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules/promotion"
 )
 
@@ -102,6 +104,27 @@ func (d *doer) NeverBlockList(context.Context, access.Actor) ([]acts.NeverListed
 		{Prefix: netip.MustParsePrefix("198.51.100.7/32"), From: acts.NeverEntered, By: "ann", Reason: "the office",
 			Added: sceneTime()},
 	}, nil
+}
+
+// Partitions are four: two that stopped, one of them at a gap, one that nobody has reported for a while.
+func (d *doer) Partitions(context.Context, access.Actor) ([]acts.Partition, error) {
+	now, source, offset := sceneTime().Std(), 5, int64(4_711)
+	return []acts.Partition{
+		{Side: ingest.SideRequests, State: ingest.Running, Owner: "weir-run-1", Offset: 18_662_310, End: 18_662_412,
+			Reported: now.Add(-time.Second)},
+		{Side: ingest.SideRequests, Partition: 1, State: ingest.Halted, Owner: "weir-run-2", Offset: 9_120, End: 9_480,
+			Reported: now.Add(-2 * time.Second), Reason: "it has no leader for 41s: a broker is away \u202e"},
+		{Side: ingest.SideKeyed, State: ingest.Running, Owner: "weir-run-1", Offset: 77_310, End: 77_310, Epoch: 3,
+			Watermark: sceneTime().Add(-5 * time.Second), Reported: now.Add(-4 * time.Minute)},
+		{Side: ingest.SideKeyed, Partition: 12, State: ingest.Halted, Owner: "weir-run-2", Offset: 66_104, End: 68_930,
+			Epoch: 4, Watermark: sceneTime().Add(-3 * time.Minute), Reported: now.Add(-2 * time.Second),
+			Reason: "records of source partition 5 before offset 4711 never came", GapSource: &source, GapOffset: &offset},
+	}, nil
+}
+
+func (d *doer) ResumePartition(_ context.Context, _ access.Actor, r acts.ResumeRequest) (acts.ResumeDone, error) {
+	d.did = append(d.did, r)
+	return acts.ResumeDone{Again: r.Reason == "again"}, d.refuses
 }
 
 func (d *doer) ChangeNeverBlock(_ context.Context, _ access.Actor, r acts.NeverRequest) (acts.NeverDone, error) {

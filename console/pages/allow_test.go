@@ -70,7 +70,7 @@ func TestReleaseLetsPass(t *testing.T) {
 				return
 			}
 			entry, ok := s.does.did[0].(acts.AllowRequest)
-			if !ok || entry.List != "partners" || entry.Entries[0] != (acts.AllowSource{Kind: "cidr",
+			if !ok || entry.List != tt.form.Get("list") || entry.Entries[0] != (acts.AllowSource{Kind: "cidr",
 				Value: "203.0.113.7/32"}) || strings.Contains(entry.Reason, "\n") ||
 				traffic.Time(entry.Until) <= sceneTime() {
 				t.Errorf("first it did %+v", s.does.did[0])

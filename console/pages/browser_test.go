@@ -221,7 +221,8 @@ func addresses(s *scene) map[string]string {
 		"allow": "/allow", "allowed": "/allow/offices", "enter": "/allow/offices/change",
 		"remove-entry": "/allow/offices/change?version=4&remove=1",
 		"limit":        "/rules/login-stuffing/limit", "rollback": "/rules/login-stuffing/rollback?to=2",
-		"reset":    "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32",
+		"reset":      "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32",
+		"partitions": "/partitions", "resume": "/partitions/keyed/12/resume",
 		"hit-held": "/hits/" + held(s), "write": "/write", "edit": "/rules/login-stuffing/edit",
 	}
 }

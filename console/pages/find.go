@@ -122,6 +122,10 @@ func (r *reading) objectHref(object string) string {
 	switch kind {
 	case "rule":
 		return "/rules/" + url.PathEscape(rest)
+	case "partition":
+		if r.forms {
+			return "/partitions"
+		}
 	case "allow":
 		return "/allow/" + url.PathEscape(strings.TrimPrefix(rest, "list "))
 	case "block":

@@ -96,8 +96,8 @@ func allowedValue(r *reading, kind rules.AllowKind, value string) string {
 	if r.masker.Masks(r.visit.Actor, field.String()) {
 		return shown.Text(r.masker.Value(r.visit.Actor, field.String(), value))
 	}
-	if kind == rules.AllowAPIKey || kind == rules.AllowSession {
-		value = "…" + strings.ToValidUTF8(value[len(value)-min(4, len(value)/2):], "")
+	if kind.Secret() {
+		value = (&rules.AllowEntry{Value: value}).End()
 	}
 	return shown.Text(value)
 }

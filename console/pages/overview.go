@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/rules"
@@ -38,6 +39,7 @@ type overviewPage struct {
 	Sort               []option
 	Shadow, Block      ruleColumn
 	All                int    // rules without filters
+	Write              bool   // the visitor may write rules here
 	Command            string // that applies rules
 	Ingest             string // that sends an event
 }
@@ -81,6 +83,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	v := &overviewPage{
+		Write:  see.forms && access.MayAny(see.visit.Actor, access.Apply) == nil,
 		Period: span, Redis: see.redis, Query: q.Get("q"), Owner: q.Get("owner"), All: len(see.Rules),
 		Command: p.o.Command + " rules apply -f rules/ --reason \"…\"", Ingest: `echo '{"v":1,"ip":"203.0.113.9","method":"POST","path":"/login","status":401}' | ` + p.o.Command + " ingest -",
 	}

@@ -101,14 +101,19 @@ tests:
     expect: {hits: [{ip: 192.0.2.1, count: 1}]}
 `
 
-// routeWrite adds the pages on which documents are written.
-func (p acting) routeWrite() {
+// writing is the pages on which documents are written.
+type writing struct{ acting }
+
+func (p writing) route() {
 	for _, route := range []access.Route{
 		{Pattern: "/write", Act: access.Apply, Body: true}, {Pattern: "/rules/{rule}/edit", Act: access.Apply, Rule: "rule"},
 	} {
-		route.Method = http.MethodGet
-		p.mux.HandleFunc(route, p.answered(func(w http.ResponseWriter, r *http.Request) error {
-			v, err := p.writing(r)
+		open := route
+		if open.Method = http.MethodGet; open.Body { // it is empty, and of no rule yet
+			open.Act, open.Body = access.View, false
+		}
+		p.mux.HandleFunc(open, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+			v, err := p.opened(r)
 			if err != nil {
 				return err
 			}
@@ -123,8 +128,8 @@ func (v *writePage) shell() *shell {
 	return &shell{Name: "write", Title: v.Title, Active: "overview", Body: v}
 }
 
-// writing is the page as it is opened.
-func (p acting) writing(r *http.Request) (*writePage, error) {
+// opened is the page as it is opened.
+func (p writing) opened(r *http.Request) (*writePage, error) {
 	actor := access.From(r.Context())
 	id := r.PathValue("rule")
 	if id == "" {
@@ -158,8 +163,8 @@ func (p acting) writing(r *http.Request) (*writePage, error) {
 }
 
 // written tries what was written, or applies what was tried.
-func (p acting) written(w http.ResponseWriter, r *http.Request) error {
-	v, err := p.writing(r)
+func (p writing) written(w http.ResponseWriter, r *http.Request) error {
+	v, err := p.opened(r)
 	if err != nil {
 		return err
 	}
@@ -186,14 +191,13 @@ func (p acting) written(w http.ResponseWriter, r *http.Request) error {
 // errChangedText refuses to apply a text that nobody was shown the effect of.
 var errChangedText = errors.New("the text has changed since it was tried: below is what it would do now")
 
-// digestOf names a text.
 func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
 // apply applies the text as it was shown.
-func (p acting) apply(r *http.Request, v *writePage) (acts.ApplyDone, error) {
+func (p writing) apply(r *http.Request, v *writePage) (acts.ApplyDone, error) {
 	actor := access.From(r.Context())
 	asked := acts.ApplyRequest{Files: v.files(), Alone: true, Reason: v.Reason}
 	if text := r.PostFormValue("plan"); text != "" {
@@ -238,7 +242,6 @@ func (v *writePage) about(plan *rulestore.Plan) error {
 		Allowed: "one document, of the rule " + v.Rule + "; Write rules takes any"}
 }
 
-// files are the text as documents are read.
 func (v *writePage) files() []acts.File { return []acts.File{{Name: v.name(), Text: v.Text}} }
 
 func (v *writePage) name() string {
@@ -260,7 +263,7 @@ func (v *writePage) after(plan *rulestore.Plan) string {
 }
 
 // tried shows the text with what it would do, and why it was not applied.
-func (p acting) tried(w http.ResponseWriter, r *http.Request, v *writePage, digest string, refused error) error {
+func (p writing) tried(w http.ResponseWriter, r *http.Request, v *writePage, digest string, refused error) error {
 	ctx, actor := r.Context(), access.From(r.Context())
 	see, err := p.read(r)
 	if err != nil {

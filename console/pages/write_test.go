@@ -56,6 +56,15 @@ func TestDocumentsAreTriedThenApplied(t *testing.T) {
 	s := newScene()
 	s.does.tried = triedAs("login-stuffing")
 	p := newPages(t, s.options())
+	for who, offered := range map[string]bool{"mara": true, "jonas": false} {
+		v := admin()
+		if !offered {
+			v = somebody(access.Viewer)
+		}
+		if _, body, _ := get(t, p, v, "/"); strings.Contains(body, `href="/write"`) != offered {
+			t.Errorf("the overview offers %s to write: %t", who, !offered)
+		}
+	}
 	const at = "/rules/login-stuffing/edit"
 	status, body, _ := get(t, p, admin(), at)
 	if status != 200 || !strings.Contains(body, "id: login-stuffing") || strings.Contains(body, `value="apply"`) {
@@ -198,7 +207,7 @@ func writesARule(chrome context.Context, t *testing.T) {
 		p.until(`document.getElementById("text")`)
 		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("text").value += "# " + "x".repeat(300) + "\n"`),
 			chromedp.Evaluate[chromedp.Void](`document.querySelector('[value="try"]').click()`))
-		p.until(`document.querySelector('[value="apply"]')`)
+		p.until(`document.readyState === "complete" && document.querySelector('[value="apply"]')`)
 		if wide := p.text(`String(document.documentElement.scrollWidth - document.documentElement.clientWidth)`); wide != "0" {
 			t.Errorf("%s: the page scrolls sideways by %s px", look.name, wide)
 		}

@@ -16,9 +16,13 @@ import (
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
-var _ acts.Acts = (*Client)(nil)
+var (
+	_ acts.Acts  = (*Client)(nil)
+	_ api.Counts = (*Client)(nil)
+)
 
 // Promote is acts.Service's; the server knows by the token who acts, here and in all others.
 func (c *Client) Promote(ctx context.Context, _ access.Actor, r acts.PromoteRequest) (done acts.ModeDone, err error) {
@@ -59,7 +63,7 @@ func (c *Client) Apply(ctx context.Context, _ access.Actor, r acts.ApplyRequest)
 	if len(r.Files) == 0 {
 		return done, acts.ErrNoRules
 	}
-	return done, c.post(ctx, "apply", r, &done)
+	return c.planned(ctx, "apply", r)
 }
 
 // tryTimeout bounds a trial, which counts requests for some seconds.
@@ -76,7 +80,15 @@ func (c *connection) Try(ctx context.Context, _ access.Actor, r acts.TryRequest)
 
 // Rollback is acts.Service's.
 func (c *Client) Rollback(ctx context.Context, _ access.Actor, r acts.RollbackRequest) (done acts.ApplyDone, err error) {
-	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/rollback", r, &done)
+	return c.planned(ctx, "rules/"+url.PathEscape(r.Rule)+"/rollback", r)
+}
+
+// planned has documents applied: the answer has a plan, whatever else it has.
+func (c *connection) planned(ctx context.Context, path string, r any) (done acts.ApplyDone, err error) {
+	if err = c.post(ctx, path, r, &done); err == nil && done.Plan == nil {
+		err = c.unread(errors.New("it has no plan"))
+	}
+	return done, err
 }
 
 // Release is acts.Service's.
@@ -124,6 +136,20 @@ func (c *Client) ResetCount(ctx context.Context, _ access.Actor, r acts.ResetReq
 	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/reset", r, &done)
 }
 
+// Partitions is acts.Service's.
+func (c *connection) Partitions(ctx context.Context, _ access.Actor) ([]acts.Partition, error) {
+	var page api.Page[acts.Partition]
+	err := c.get(ctx, "partitions", nil, &page)
+	return page.Items, err
+}
+
+// ResumePartition is acts.Service's.
+func (c *connection) ResumePartition(ctx context.Context, _ access.Actor, r acts.ResumeRequest) (done acts.ResumeDone,
+	err error) {
+	path := "partitions/" + url.PathEscape(string(r.Side)) + "/" + strconv.Itoa(r.Partition) + "/resume"
+	return done, c.post(ctx, path, r, &done)
+}
+
 // eraseTimeout bounds one request for an erasure, which the server answers while it goes on.
 const eraseTimeout = time.Minute
 
@@ -166,10 +192,46 @@ func pageOf(cursor string) url.Values {
 	return q
 }
 
+// AllowLists is api.Reader's.
+func (c *connection) AllowLists(ctx context.Context) ([]api.AllowList, error) {
+	var all []api.AllowList
+	for cursor := ""; ; {
+		var page api.Page[api.AllowList]
+		if err := c.get(ctx, "allow", pageOf(cursor), &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Items...); page.Next == "" {
+			return all, nil
+		}
+		cursor = page.Next
+	}
+}
+
+// AllowList is api.Reader's.
+func (c *connection) AllowList(ctx context.Context, id string, version int) (a api.AllowListAnswer, err error) {
+	q := url.Values{}
+	if version != 0 {
+		q.Set("version", strconv.Itoa(version))
+	}
+	return a, c.get(ctx, "allow/"+url.PathEscape(id), q, &a)
+}
+
+// Count is api.Counts'.
+func (c *connection) Count(ctx context.Context, rule string, who traffic.Subject) (counted api.Count, err error) {
+	q := url.Values{}
+	if who != "" {
+		q.Set("subject", string(who))
+	}
+	return counted, c.get(ctx, "rules/"+url.PathEscape(rule)+"/counters", q, &counted)
+}
+
 // Rule is api.Reader's.
 func (c *Client) Rule(ctx context.Context, id string) (api.Rule, error) {
 	var r api.RuleAnswer
 	err := c.get(ctx, "rules/"+url.PathEscape(id), nil, &r)
+	if err == nil && len(r.Versions) == 0 {
+		err = c.unread(errors.New("the rule has no version"))
+	}
 	return r.Rule, err
 }
 
@@ -199,6 +261,9 @@ func (c *Client) Blocklist(ctx context.Context, filter blocklist.Filter) (blockl
 			return found, err
 		}
 		for _, b := range page.Items {
+			if b.Block == nil && b.Tombstone == nil {
+				return found, c.unread(errors.New("it has what is neither a block nor a release"))
+			}
 			found.Items = append(found.Items, b.Listed)
 		}
 		if found.Unreadable = page.Unreadable; page.Next == "" {
@@ -226,6 +291,16 @@ type refusedRelease struct {
 func (e *refusedRelease) Error() string { return e.cause.Error() }
 
 func (e *refusedRelease) Unwrap() error { return e.cause }
+
+// gapChanged is acts.GapChangedError in the server's words.
+type gapChanged struct {
+	detail string
+	cause  *acts.GapChangedError
+}
+
+func (e *gapChanged) Error() string { return e.detail }
+
+func (e *gapChanged) Unwrap() error { return e.cause }
 
 // told is what a server refused as the error that would have come here, with the problem that it told.
 type told struct {
@@ -256,6 +331,8 @@ func (c *connection) refused(status int, p *api.Problem) error {
 		return &acts.UnknownName{Thing: p.Thing, Name: p.Got, Known: p.Known}
 	case p.Current != nil:
 		return &acts.ChangedError{Rule: p.Current.Rule, Now: *p.Current}
+	case p.Partition != nil:
+		return &gapChanged{p.Detail, &acts.GapChangedError{Now: *p.Partition}}
 	case status == http.StatusConflict && p.Type == api.TypeChanged:
 		return rulestore.ErrOvertaken
 	case status == http.StatusConflict:

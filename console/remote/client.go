@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -136,12 +137,25 @@ func (c *connection) ask(ctx context.Context, method, path string, query url.Val
 		if err := json.Unmarshal(text, &p); err != nil {
 			return response.StatusCode, fmt.Errorf("server %s answers %d with a problem that cannot be read: %w", c.base, response.StatusCode, err)
 		}
+		if p.Detail == "" {
+			p.Detail = fmt.Sprintf("it answers %d, and does not say why", response.StatusCode)
+		}
 		return response.StatusCode, c.refusal(response.StatusCode, &p)
 	case response.StatusCode/100 != 2 || kind != "application/json":
 		return response.StatusCode, fmt.Errorf("server %s answers %d with %q, which no API of weir does: is it the address of the console?", c.base, response.StatusCode, kind)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return response.StatusCode, fmt.Errorf("server %s: its answer cannot be read by this build: %w", c.base, err)
+	err = json.Unmarshal(text, into)
+	if err == nil {
+		err = whole(text, reflect.TypeOf(into))
+	}
+	if err != nil {
+		return response.StatusCode, c.unread(err)
 	}
 	return response.StatusCode, nil
+}
+
+// unread says of an answer that it is none to what was asked.
+func (c *connection) unread(err error) error {
+	return fmt.Errorf("server %s: its answer cannot be read by this build: %w; is it the address of the console, and of a build that knows this question?",
+		c.base, err)
 }

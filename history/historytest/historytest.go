@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
@@ -57,11 +58,12 @@ func New(t testing.TB) *Bed {
 	return at(t, testbed.PostgresCopy(t, formOf(t, counts()), prepare))
 }
 
-// Migrated returns the URL of a new database that has schema as weir migrate makes it, with a deployment secret of its own, and nothing in it.
-// An installation's first weir migrate goes on from there: what it costs PostgreSQL is paid once for all tests.
+// Migrated returns the URL of a new database that has schema as weir migrate makes it, with the tables of the days that are ahead, a deployment
+// secret of its own, and nothing in it. An installation's first weir migrate goes on from there: what it costs PostgreSQL is paid once for all
+// tests of a day.
 func Migrated(t testing.TB, schema string) string {
 	t.Helper()
-	url := testbed.PostgresCopy(t, formOf(t, "schema"), migrate)
+	url := testbed.PostgresCopy(t, formOf(t, retention.DayOf(now())), migrateWithDays)
 	if err := take(t.Context(), url, schema); err != nil {
 		t.Fatalf("a copy of the migrated schema: %v", err)
 	}
@@ -117,6 +119,22 @@ func migrate(url string) error {
 	defer s.Close()
 	return s.Migrate(context.Background())
 }
+
+// migrateWithDays is migrate with the days' tables, as weir migrate makes them.
+func migrateWithDays(url string) error {
+	if err := migrate(url); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	s, err := history.Open(ctx, Config(url))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return retention.NewDays(s, 0, now).Ahead(ctx)
+}
+
+func now() traffic.Time { return traffic.At(time.Now()) }
 
 // prepare makes the schema and the live stream in an empty database.
 func prepare(url string) error {

@@ -19,6 +19,16 @@ type ReportedPartition struct {
 	Reported time.Time
 }
 
+// GapAcceptable reports whether a partition has stopped at a gap, which an operator may accept, and for no other
+// reason. Without a gap, stages report -1; those of older builds reported 0 of keyed partitions, where no gap can end.
+func (p *ReportedPartition) GapAcceptable() bool {
+	least := int64(0)
+	if p.Side == ingest.SideKeyed {
+		least = 1
+	}
+	return p.State != ingest.Running && p.GapOffset >= least
+}
+
 // reportState ignores a report with a lower epoch than the stored one: its owner was replaced.
 const reportState = `
 	INSERT INTO partition_states AS s (stream, side, partition, owner, state, reason, log_offset, log_end, epoch, watermark,
@@ -66,21 +76,23 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 	return states, nil
 }
 
-// Accept stores an operator's word that a gap may be passed, and audits it. Accepting a gap again changes nothing.
-func (s *Store) Accept(ctx context.Context, stream string, a ingest.Acceptance) error {
+// Accept stores an operator's word that a gap may be passed, and audits it with via, which is how he came. Accepting a
+// gap again changes nothing, and news is false. A stage passes the gap that it stands before, and no other one.
+func (s *Store) Accept(ctx context.Context, stream, via string, a ingest.Acceptance) (news bool, err error) {
 	object := fmt.Sprintf("partition %s/%d of %s", a.Side, a.Partition, stream)
-	return s.db.Transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			INSERT INTO gap_acceptances (stream, side, partition, gap_source, gap_offset, accepted_by, reason)
 			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`, stream, string(a.Side), a.Partition, a.GapSource,
 			a.GapOffset, traffic.Printable(a.By), traffic.Printable(a.Reason))
-		if err != nil || tag.RowsAffected() == 0 {
+		if news = err == nil && tag.RowsAffected() > 0; !news {
 			return err
 		}
-		return audit.Write(ctx, tx, audit.Entry{Actor: a.By, Via: audit.Local, Action: "accept-gap", Object: object, Reason: a.Reason,
+		return audit.Write(ctx, tx, audit.Entry{Actor: a.By, Via: via, Action: "accept-gap", Object: object, Reason: a.Reason,
 			Detail: fmt.Sprintf("source partition %d, first offset after the gap %d", a.GapSource, a.GapOffset),
 			Before: fmt.Sprintf("a gap in source partition %d that nobody has accepted", a.GapSource), After: fmt.Sprintf("passed over up to offset %d", a.GapOffset)})
 	})
+	return news && err == nil, err
 }
 
 // Accepted returns all acceptances of the stream, oldest first.

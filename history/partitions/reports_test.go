@@ -42,9 +42,9 @@ func TestAcceptances(t *testing.T) {
 	gap := ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 2, GapOffset: 5, By: "ann", Reason: "retention"}
 	other := gap
 	other.GapOffset = 9
-	for _, a := range []ingest.Acceptance{gap, other, gap} {
-		if err := b.Partitions.Accept(ctx, streams.Live, a); err != nil {
-			t.Fatal(err)
+	for i, a := range []ingest.Acceptance{gap, other, gap} {
+		if news, err := b.Partitions.Accept(ctx, streams.Live, "token", a); err != nil || news != (i < 2) {
+			t.Fatal(news, err)
 		}
 	}
 	got, err := b.Partitions.Accepted(ctx, streams.Live)
@@ -52,7 +52,8 @@ func TestAcceptances(t *testing.T) {
 		t.Errorf("accepted %+v, %v", got, err)
 	}
 	entries, err := b.Audit.Of(ctx, "partition keyed/1 of live", 0)
-	if err != nil || len(entries) != 2 || entries[0].Actor != "ann" || entries[0].Action != "accept-gap" {
+	if err != nil || len(entries) != 2 || entries[0].Actor != "ann" ||
+		entries[0].Action != "accept-gap" || entries[0].Via != "token" {
 		t.Errorf("audit %+v, %v", entries, err)
 	}
 	if _, err := b.Streams.RecreateGeneration(ctx, streams.Live, 8, "ann", "topic was deleted"); err != nil {

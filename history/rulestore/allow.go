@@ -90,31 +90,6 @@ func (s *Store) AllowLists(ctx context.Context) ([]AllowList, error) {
 	return all, nil
 }
 
-// AllowVersions returns all versions of a list, newest first; postgres.ErrNotFound is wrapped where there is none.
-func (s *Store) AllowVersions(ctx context.Context, id string) ([]AllowList, error) {
-	doing := fmt.Sprintf("reading allow list %q", id)
-	rows, err := s.db.Query(ctx, "SELECT "+allowColumns+" FROM allow_versions WHERE list = $1 ORDER BY version DESC", traffic.Printable(id))
-	if err != nil {
-		return nil, s.db.Fail(doing, err)
-	}
-	all, err := pgx.CollectRows(rows, scanAllow)
-	if err == nil && len(all) == 0 {
-		err = postgres.ErrNotFound
-	}
-	if err != nil {
-		return nil, s.db.Fail(doing, err)
-	}
-	stored, err := loadRules(ctx, s.db, "NOT m.removed")
-	if err != nil {
-		return nil, s.db.Fail(doing, err)
-	}
-	names := naming(stored)[id]
-	for i := range all {
-		all[i].Rules = append(all[i].Rules, names...)
-	}
-	return all, nil
-}
-
 // naming are, by allow list, the ids of the rules of stored that name it.
 func naming(stored []Rule) map[string][]string {
 	names := map[string][]string{}

@@ -126,8 +126,18 @@ func TestApplyAllowLists(t *testing.T) {
 	if plan, err := applied(t, b, prune, named("alpha", "office")); err != nil || plan.AllowLists[0].Kind != rulestore.ChangeKept || plan.AllowLists[1].Kind != rulestore.ChangeRemoved {
 		t.Errorf("prune: %+v, %v", plan.AllowLists, err)
 	}
-	if got, err := b.Rules.AllowVersions(t.Context(), "unused"); err != nil || len(got) != 2 || !got[0].Removed {
-		t.Errorf("removed: %+v, %v", got, err)
+	got, versions, err := b.Rules.AllowList(t.Context(), "unused", 0)
+	if err != nil || len(versions) != 2 || !versions[0].Removed || !got.Removed ||
+		got.Version != 2 || versions[1].Entries != 1 {
+		t.Errorf("removed: %+v, %+v, %v", got, versions, err)
+	}
+	if old, _, err := b.Rules.AllowList(t.Context(), "unused", 1); err != nil || old.Removed || old.Version != 1 {
+		t.Errorf("its first version: %+v, %v", old, err)
+	}
+	for id, version := range map[string]int{"unused": 3, "nothing": 0} {
+		if _, _, err := b.Rules.AllowList(t.Context(), id, version); !errors.Is(err, postgres.ErrNotFound) {
+			t.Errorf("%s, version %d: %v", id, version, err)
+		}
 	}
 	if _, err := b.Rules.ChangeAllowList(t.Context(), "unused", audit.Entry{Action: "add-entry", Actor: "ann", Reason: "x"}, dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {
 		t.Errorf("a removed list was changed: %v", err)

@@ -136,6 +136,9 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		}
 		takenBack := &AllowRefusedError{}
 		for _, st := range allowed {
+			if opts.Alone && st.Kind == ChangeKept {
+				continue
+			}
 			plan.AllowLists = append(plan.AllowLists, st.AllowChange)
 			if len(st.Refused) > 0 {
 				takenBack.Changes = append(takenBack.Changes, st.AllowChange)

@@ -47,8 +47,8 @@ them.`,
 		if err != nil {
 			return err
 		}
-		return p.WithActs(cmd, func(ctx context.Context, does acts.Acts) error {
-			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries,
+		return p.WithDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+			done, err := d.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries,
 				Until: acts.End(end), Reason: reason})
 			if err != nil {
 				return desk.Told(err)
@@ -79,8 +79,8 @@ it, remove, watch it in shadow, promote it again. What was added since then may 
 		if err != nil {
 			return err
 		}
-		return p.WithActs(cmd, func(ctx context.Context, does acts.Acts) error {
-			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true,
+		return p.WithDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+			done, err := d.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true,
 				Entries: entries, Reason: reason})
 			if err != nil {
 				return desk.Told(err)

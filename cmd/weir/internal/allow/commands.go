@@ -3,7 +3,6 @@ package allow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,11 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/console/acts"
-	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/traffic"
 )
@@ -25,16 +23,11 @@ type Program struct {
 	*terminal.Output
 	// Does wraps a command's work: from there on a failure is the work's.
 	Does func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
-	// WithStore opens the history of the configured installation.
-	WithStore func(cmd *cobra.Command, work func(context.Context, *Installation) error) error
-	// WithActs opens what changes lists: the configured installation, or the server that is to be asked.
-	WithActs func(cmd *cobra.Command, work func(context.Context, acts.Acts) error) error
+	// WithDesk opens where lists are read and changed: the configured installation, or the server that is to be asked.
+	WithDesk func(cmd *cobra.Command, work func(context.Context, *desk.Desk) error) error
 	// Acts gives a command the flags --by and --reason, which is required, and the function that reads them.
 	Acts func(*cobra.Command) func() (by, reason string)
 }
-
-// Installation is where the lists are stored.
-type Installation struct{ *history.Store }
 
 // Commands are the subcommands of weir allow.
 func Commands(p Program) []*cobra.Command {
@@ -48,16 +41,17 @@ func (p *Program) list() *cobra.Command {
 		Example: "  weir allow list\n  weir allow list --output json",
 		Args:    cobra.NoArgs,
 		RunE: p.Does(func(cmd *cobra.Command, _ []string) error {
-			return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-				all, err := in.Rules.AllowLists(ctx)
+			return p.WithDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				all, err := d.AllowLists(ctx)
 				if err != nil {
-					return err
+					return desk.Told(err)
 				}
 				now := traffic.At(time.Now())
 				head := []string{"LIST", "OWNER", "ENTRIES", "ENDED", "NAMED BY", "VERSION", "CHANGED", "BY"}
-				return terminal.List(p.Output, all, head, func(a rulestore.AllowList) []string {
+				return terminal.List(p.Output, all, head, func(a api.AllowList) []string {
 					return []string{
-						a.List.ID, terminal.Brief(a.List.Owner), strconv.Itoa(len(a.List.Entries)), strconv.Itoa(ended(&a, now)),
+						a.List.ID, terminal.Brief(a.List.Owner), strconv.Itoa(len(a.List.Entries)), strconv.Itoa(ended(&a.AllowList,
+							now)),
 						terminal.FirstFew(a.Rules), strconv.Itoa(a.Version), terminal.Stamp(a.Created), terminal.Brief(a.Author),
 					}
 				})
@@ -77,57 +71,54 @@ func ended(a *rulestore.AllowList, now traffic.Time) (n int) {
 }
 
 func (p *Program) show() *cobra.Command {
-	return &cobra.Command{
+	var version int
+	c := &cobra.Command{
 		Use:   "show LIST",
 		Short: "Show an allow list: its document and its versions",
 		Long: `Show an allow list as a document that weir rules apply takes, and its versions. Entries whose end is past stay in the list until
-somebody removes them; they let nobody pass.`,
-		Example: "  weir allow show office-egress",
+somebody removes them; they let nobody pass. Through a server, who may
+not change the list is shown the ends of API keys and sessions alone.`,
+		Example: "  weir allow show office-egress\n  weir allow show office-egress --version 1",
 		Args:    cobra.ExactArgs(1),
-		RunE: p.Does(func(cmd *cobra.Command, args []string) error {
-			return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-				versions, err := in.Rules.AllowVersions(ctx, args[0])
-				if err != nil {
-					return in.misnamed(ctx, args[0], err)
-				}
-				if p.Format == "json" {
-					return p.WriteJSON(struct {
-						rulestore.AllowList
-						Versions []rulestore.AllowList `json:"versions"`
-					}{versions[0], versions})
-				}
-				newest := &versions[0]
-				state := "named by no rule: it has no effect"
-				switch {
-				case newest.Removed:
-					state = "removed"
-				case len(newest.Rules) > 0:
-					state = "named by " + strings.Join(newest.Rules, ", ")
-				}
-				fmt.Fprintf(p.Stdout, "# %s\n# ended: %d of %d entries\n%s\n", state, ended(newest, traffic.At(time.Now())), len(newest.List.Entries), newest.List.YAML())
-				return terminal.List(p.Output, versions, []string{"VERSION", "ENTRIES", "CREATED", "AUTHOR", "REASON"}, func(v rulestore.AllowList) []string {
-					return []string{strconv.Itoa(v.Version), strconv.Itoa(len(v.List.Entries)), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
-				})
-			})
-		}),
 	}
+	c.RunE = p.Does(func(cmd *cobra.Command, args []string) error {
+		if version < 0 || cmd.Flags().Changed("version") && version == 0 {
+			return usage.Errorf("--version: got %d; allowed: a version of the list, from 1 on", version)
+		}
+		return p.WithDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+			found, err := d.AllowList(ctx, args[0], version)
+			if err != nil {
+				return desk.Told(err)
+			}
+			if p.Format == "json" {
+				return p.WriteJSON(found)
+			}
+			return p.sayList(&found)
+		})
+	})
+	c.Flags().IntVar(&version, "version", 0, "its document in this version (default: the newest)")
+	return c
 }
 
-// misnamed says of what failed because no list has the name which one was probably meant; any other error stays.
-func (in *Installation) misnamed(ctx context.Context, list string, err error) error {
-	if !errors.Is(err, postgres.ErrNotFound) {
-		return err
+func (p *Program) sayList(found *api.AllowListAnswer) error {
+	state := "named by no rule: it has no effect"
+	switch {
+	case found.Removed:
+		state = "removed"
+	case len(found.Rules) > 0:
+		state = "named by " + strings.Join(found.Rules, ", ")
 	}
-	all, lerr := in.Rules.AllowLists(ctx)
-	if lerr != nil {
-		return errors.Join(err, lerr)
+	entries := len(found.List.Entries)
+	fmt.Fprintf(p.Stdout, "# %s\n# ended: %d of %d entries\n", terminal.Cell(state),
+		ended(&found.AllowList.AllowList, traffic.At(time.Now())), entries)
+	if found.Hidden > 0 {
+		fmt.Fprintf(p.Stdout, "# hidden: the values of %d of %d entries, so this is no document to apply\n", found.Hidden,
+			entries)
 	}
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].List.ID
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("there is no allow list %q, and no other: weir rules apply stores those of documents with kind: allow", list)
-	}
-	return usage.Unknown("allow list", list, names, "weir allow list shows them")
+	fmt.Fprintln(p.Stdout, found.List.YAML())
+	head := []string{"VERSION", "ENTRIES", "CREATED", "AUTHOR", "REASON"}
+	return terminal.List(p.Output, found.Versions, head, func(v rulestore.AllowVersion) []string {
+		return []string{strconv.Itoa(v.Version), strconv.Itoa(v.Entries), terminal.Stamp(v.Created), terminal.Brief(v.Author),
+			terminal.Brief(v.Reason)}
+	})
 }

@@ -3,6 +3,7 @@ package counters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,8 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -22,19 +24,13 @@ type Program struct {
 	*terminal.Output
 	// Does wraps a command's work: from there on a failure is the work's.
 	Does func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
-	// WithStore opens the history of the configured installation.
-	WithStore func(cmd *cobra.Command, work func(context.Context, *Installation) error) error
+	// WithCounts opens who tells what rules have counted: the server that is to be asked, or the process at an address; at
+	// none, the one that counts.
+	WithCounts func(cmd *cobra.Command, at string, work func(context.Context, desk.Reader, api.Counts) error) error
 	// WithDesk opens what resets counts: the configured installation, or the server that is to be asked.
 	WithDesk func(cmd *cobra.Command, work func(context.Context, *desk.Desk) error) error
 	// Acts gives a command the flags --by and --reason, which is required, and the function that reads them.
 	Acts func(*cobra.Command) func() (by, reason string)
-}
-
-// Installation is where the rules are stored.
-type Installation struct {
-	*history.Store
-	// Named finds a rule; the error about another name says which one it may have meant.
-	Named func(ctx context.Context, rule string) (rulestore.Rule, error)
 }
 
 // Commands are the subcommands of weir counters.
@@ -83,4 +79,12 @@ func whom(s traffic.Subject) string {
 		return "the one count of all requests"
 	}
 	return fmt.Sprintf("the count of %s", subject.Text(s.Stored()))
+}
+
+// told words an error about a count for the command line.
+func told(err error) error {
+	if invalid := (*acts.Invalid)(nil); errors.As(err, &invalid) && invalid.Field == "subject" {
+		return usage.Errorf("SOURCE: got %q; allowed: %s", invalid.Got, invalid.Allowed)
+	}
+	return desk.Told(err)
 }

@@ -46,7 +46,7 @@ otherwise, as with first-seen, buckets, distinct values and extend: never.`,
 			done, err := d.ResetCount(ctx, desk.Local(by), acts.ResetRequest{Rule: args[0], Subject: who,
 				Reason: reason})
 			if err != nil {
-				return desk.Told(err)
+				return told(err)
 			}
 			return p.sayReset(rule, &done)
 		})

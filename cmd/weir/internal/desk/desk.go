@@ -5,6 +5,7 @@ package desk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -24,6 +25,8 @@ type Reader interface {
 	Rule(ctx context.Context, id string) (api.Rule, error)
 	RuleTrail(ctx context.Context, id string, limit int) ([]audit.Entry, error)
 	Blocklist(ctx context.Context, filter blocklist.Filter) (blocklist.Listing, error)
+	AllowLists(ctx context.Context) ([]api.AllowList, error)
+	AllowList(ctx context.Context, id string, version int) (api.AllowListAnswer, error)
 }
 
 var (
@@ -100,6 +103,8 @@ func unknownName(u *acts.UnknownName) error {
 	switch {
 	case u.Thing == "allow list" && len(u.Known) == 0:
 		return errors.New(u.Error() + ": weir rules apply stores those of documents with kind: allow")
+	case u.Thing == "partition":
+		return fmt.Errorf("no stage has reported partition %s; weir partitions list shows those that were", u.Name)
 	case u.Thing == "allow list":
 		return usage.Unknown(u.Thing, u.Name, u.Known, "weir allow list shows them")
 	}

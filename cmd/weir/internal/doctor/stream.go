@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
-	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -144,7 +143,7 @@ func (e *examination) judgePartitions(states []partitions.ReportedPartition) (fo
 
 func judgeStopped(p *partitions.ReportedPartition) Finding {
 	remedy := "weir partitions list says more; it goes on by itself when that is remedied"
-	if stream.GapAcceptable(p) {
+	if p.GapAcceptable() {
 		remedy = fmt.Sprintf("find out what is missing, then weir partitions resume --%s %d --accept-gap --reason TEXT", p.Side, p.Partition)
 	}
 	return failing(fmt.Sprintf("partition %s/%d", p.Side, p.Partition), remedy, "%s since %s or before: %s", p.State, terminal.Stamp(p.Reported), p.Reason)

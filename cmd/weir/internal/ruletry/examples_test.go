@@ -206,7 +206,7 @@ func TestTheLibraryHoldsEveryStep(t *testing.T) {
 		t.Run(d.ID, func(t *testing.T) {
 			t.Parallel()
 			for _, one := range tests[d.ID] {
-				if diff, err := play(one.Story); diff != "" || err != nil {
+				if diff, err := Play(one.Story); diff != "" || err != nil {
 					t.Errorf("%s: %v\n%s", one.Name, err, diff)
 				}
 			}
@@ -227,7 +227,7 @@ func survives(t *testing.T, d rules.Document, tests []story.Test) bool {
 	for _, one := range tests {
 		s := *one.Story
 		s.Rules, s.Expect.AnyBlocks = []rules.Version{v}, true
-		if diff, err := play(&s); diff != "" || err != nil {
+		if diff, err := Play(&s); diff != "" || err != nil {
 			return false
 		}
 	}

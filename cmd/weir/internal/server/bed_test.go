@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -188,9 +189,26 @@ const (
 	kind = "application/json"
 )
 
+// writing is the form by which a text is applied that was tried.
+func writing(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return url.Values{"text": {text}, "do": {"apply"}, "tried": {hex.EncodeToString(sum[:])}, "reason": {"matrix"},
+		"confirm": {"yes"}}.Encode()
+}
+
+// alone is a rule without the allow list that stands before it.
+func alone(text string) string {
+	_, rule, _ := strings.Cut(text, "---\n")
+	return rule
+}
+
 // body is a request that a route carries out for who may, and that changes something for whoever is let in. n tells one from the next.
 func body(route access.Route, rule string, n int) (contentType, text string) {
 	switch {
+	case route.Pattern == "/write":
+		return form, writing(document(rule, n))
+	case strings.HasSuffix(route.Pattern, "/edit"):
+		return form, writing(alone(document(rule, n)))
 	case !strings.HasPrefix(route.Pattern, "/api/"):
 		return form, url.Values{
 			"reason": {"matrix"}, "override": {"matrix"}, "confirm": {"yes"}, "to": {"block"}, "until": {time.Now().UTC().Add(-5 * time.Minute).Format(time.RFC3339Nano)},
@@ -204,6 +222,8 @@ func body(route access.Route, rule string, n int) (contentType, text string) {
 		return kind, `{"reason":"matrix","to":1}`
 	case strings.HasSuffix(route.Pattern, "/reset"), strings.HasSuffix(route.Pattern, "/release"):
 		return kind, `{"reason":"matrix","subject":"ip=192.0.2.1%2F32"}`
+	case strings.HasSuffix(route.Pattern, "/try"):
+		return kind, fmt.Sprintf(`{"files":[{"name":"a.yaml","text":%q}]}`, document(rule, n))
 	case strings.HasSuffix(route.Pattern, "/apply"):
 		return kind, fmt.Sprintf(`{"reason":"matrix","files":[{"name":"a.yaml","text":%q}]}`, document(rule, n))
 	case strings.HasSuffix(route.Pattern, "/entries"):

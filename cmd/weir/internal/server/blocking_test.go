@@ -188,11 +188,21 @@ const (
 	apiPromote  = "POST /api/v1/rules/{rule}/promote"
 	pagePromote = "POST /rules/{rule}/promote"
 	apiApply    = "POST /api/v1/apply"
+	pageWrite   = "POST /write"
+	pageEdit    = "POST /rules/{rule}/edit"
 	apiBlock    = "POST /api/v1/blocks"
 	pageBlock   = "POST /block"
 	apiNever    = "POST /api/v1/never-block/entries"
 	pageNever   = "POST /never-block/change"
 )
+
+// ruleAlone is document without its allow list.
+func ruleAlone(rule string, limit int, _ ...string) string { return alone(document(rule, limit)) }
+
+// written is a document that was tried on a page, and is applied.
+func written(doc func(rule string, limit int, entries ...string) string, limit int) func(*bed, string) string {
+	return func(_ *bed, rule string) string { return writing(doc(rule, limit, "198.51.100.0/24")) }
+}
 
 func pathsIntoBlocking() []intoBlocking {
 	return []intoBlocking{
@@ -213,6 +223,10 @@ func pathsIntoBlocking() []intoBlocking {
 		{"a stricter document of a rule that blocks, pending", blocking, apiApply, applied(5, "198.51.100.0/24"), false},
 		{"a document that ends what is pending", withPending, apiApply, applied(10, "198.51.100.0/24"), false},
 		{"a document of a list with an entry less", blocking, apiApply, applied(10), true},
+		{"a stricter document written on the page, pending", blocking, pageWrite, written(document, 5), false},
+		{"a looser one written on the page", blocking, pageWrite, written(document, 30), false},
+		{"a stricter rule on its page, pending", blocking, pageEdit, written(ruleAlone, 5), false},
+		{"what is pending ended on its page", withPending, pageEdit, written(ruleAlone, 10), false},
 		{"an earlier version of a rule that blocks", func(b *bed, rule string) {
 			inShadow(b, rule)
 			b.apply(document(rule, 40, "198.51.100.0/24"))
@@ -258,14 +272,18 @@ func harmless() map[string]string {
 		"POST /rules/{rule}/disable":        "holds nobody any more",
 		"POST /release":                     "lets somebody through",
 		"POST /api/v1/history/erase":        "releases nobody, blocks nobody",
+		"POST /api/v1/try":                  "tells what would be, and changes nothing",
 		"POST /erase":                       "releases nobody, blocks nobody",
 		"POST /signout":                     "ends a session",
-		"POST /signin/invite":               "begins a session",
-		"POST /signin/token":                "begins a session",
-		"POST /reveal":                      "shows a value",
-		"POST /api/v1/reveal":               "shows a value",
-		"POST /explore/views":               "keeps a question",
-		"POST /explore/views/remove":        "forgets a question",
+		// Rules that block count on behind the gap as they did before it: whose rule it is, and what it blocks, stays.
+		"POST /api/v1/partitions/{side}/{partition}/resume": "lets a partition go on",
+		"POST /partitions/{side}/{partition}/resume":        "lets a partition go on",
+		"POST /signin/invite":                               "begins a session",
+		"POST /signin/token":                                "begins a session",
+		"POST /reveal":                                      "shows a value",
+		"POST /api/v1/reveal":                               "shows a value",
+		"POST /explore/views":                               "keeps a question",
+		"POST /explore/views/remove":                        "forgets a question",
 	}
 }
 

@@ -123,7 +123,7 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 		Reader: &api.Reader{
 			Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now,
 			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now}, Dossiers: service.NewDossiers(o.Config, o.History),
-			Letters: letters.New(o.Kafka, o.Kafka.Log(dead), dead),
+			Letters: letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(o.History, ""),
 		},
 		Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
@@ -205,7 +205,7 @@ func health(p console.Pulse) api.Health {
 		h.Stages = append(h.Stages, api.StageLag(s))
 	}
 	for _, q := range p.Problems {
-		h.Problems = append(h.Problems, api.HealthProblem(q))
+		h.Problems = append(h.Problems, api.HealthProblem{Part: q.Part, Detail: q.Detail})
 	}
 	for _, g := range p.Gates {
 		h.Gates = append(h.Gates, api.HealthGate{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/partitions"
 	"github.com/weirhq/weir/ingest"
@@ -33,13 +34,6 @@ const (
 	maxCountersAsk  = 4       // at once
 	maxCountersURL  = 8 << 10 // bytes behind the path
 )
-
-// Counted is the answer of the owner.
-type Counted struct {
-	detectors.Look
-	Partition int    `json:"partition"` // of the keyed topic
-	Owner     string `json:"owner"`
-}
 
 // NotCounted is every other answer. Owner and Address say who has the partition, where that is known.
 type NotCounted struct {
@@ -101,7 +95,7 @@ func firstAddress() string {
 	return ""
 }
 
-// ServeHTTP answers with Counted or NotCounted. What a client has sent is in no answer but the subject, which is one of the key's.
+// ServeHTTP answers with api.Count or NotCounted. What a client has sent is in no answer but the subject, which is one of the key's.
 func (c *counters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, answer := c.answer(r)
 	c.asked.WithLabelValues(strconv.Itoa(code)).Inc()
@@ -154,7 +148,7 @@ func (c *counters) answer(r *http.Request) (code int, answer any) {
 	switch {
 	case err == nil:
 		look.Windows = slices.DeleteFunc(look.Windows, func(w detectors.LookWindow) bool { return slices.Contains(at.elsewhere, w.Version) })
-		return http.StatusOK, Counted{Look: look, Partition: at.partition, Owner: detector.Owner()}
+		return http.StatusOK, api.Count{Look: look, Partition: at.partition, Owner: detector.Owner()}
 	case errors.Is(err, detect.ErrLooksBusy):
 		return refuse(http.StatusTooManyRequests, "too many ask at once")
 	case errors.Is(err, detect.ErrNotOwned):

@@ -49,11 +49,11 @@ func TestPulseOfTheStages(t *testing.T) {
 		4: {Refused: true, HighWatermark: 1000},
 	}
 	addRoute(&p, s)
-	const stopped = "has stopped; weir partitions list --stopped says why"
 	want := console.Pulse{
 		Events: 100, Keyed: 170, Hits: 3,
-		Problems: []console.Problem{{Part: "Partition keyed/0", Detail: stopped}, {Part: "Partition requests/1", Detail: stopped}, {Part: "Partition requests/4", Detail: stopped}},
-		Stages:   []console.StageLag{{Stage: "detect", Records: 7}, {Stage: "route", Records: 11}},
+		Problems: []console.Problem{console.StoppedPartition("keyed", 0), console.StoppedPartition("requests", 1),
+			console.StoppedPartition("requests", 4)},
+		Stages: []console.StageLag{{Stage: "detect", Records: 7}, {Stage: "route", Records: 11}},
 	}
 	if fmt.Sprint(p) != fmt.Sprint(want) {
 		t.Errorf("got  %+v\nwant %+v", p, want)

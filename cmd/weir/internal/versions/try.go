@@ -60,7 +60,11 @@ func (h *Host) showTried(t *acts.Tried) error {
 	if h.Format == "json" {
 		err = h.WriteJSON(t)
 	} else {
-		_, err = io.WriteString(h.Stdout, PlanText(t.Plan)+testsText(t, failed)+trafficText(t)+"nothing was changed\n")
+		plan := ""
+		if t.Plan != nil {
+			plan = PlanText(t.Plan)
+		}
+		_, err = io.WriteString(h.Stdout, plan+testsText(t, failed)+trafficText(t)+"nothing was changed\n")
 	}
 	if err == nil && t.Cause != nil {
 		fmt.Fprintf(h.Stderr, "weir: %v\n", t.Cause)
