@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/internal/testbed"
@@ -105,7 +103,7 @@ func TestBlocksByHand(t *testing.T) {
 	// ENFORCE anew, and a Redis without anything: the block stands again, from history.
 	stages.end()
 	stages = b.start("run")
-	forget(t, server)
+	b.forget(server)
 	awaitKnock(t, 429, b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`),
 		"198.51.100.7", "", "GET", "/anything")
 	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/anything")
@@ -141,17 +139,21 @@ func TestBlocksByHand(t *testing.T) {
 	stages.end()
 }
 
-// forget empties Redis, as a server does that was restarted without its files.
-func forget(t *testing.T, server testbed.RedisServer) {
-	t.Helper()
-	o, err := redis.ParseURL(server.URL)
-	if err != nil {
-		t.Fatal(err)
+// forget empties Redis of all that it has of the installation, as one has nothing that was restarted without its files.
+// Others use the same server: what is theirs stays.
+func (b *bed) forget(server testbed.RedisServer) {
+	b.t.Helper()
+	ctx, client := b.t.Context(), server.Client(b.t)
+	var all []string
+	keys := client.Scan(ctx, 0, b.flag("--namespace")+":*", 1000).Iterator()
+	for keys.Next(ctx) {
+		all = append(all, keys.Val())
 	}
-	client := redis.NewClient(o)
-	defer func() { _ = client.Close() }()
-	if err := client.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
+	if err := keys.Err(); err != nil || len(all) == 0 {
+		b.t.Fatalf("there are %d keys to forget: %v", len(all), err)
+	}
+	if err := client.Del(ctx, all...).Err(); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -197,7 +199,7 @@ func TestNeverBlockAtRunTime(t *testing.T) {
 		"the office") || !strings.Contains(list, "ann") {
 		t.Errorf("the list is\n%s", list)
 	}
-	forget(t, server) // gates are told of the entries again
+	b.forget(server) // gates are told of the entries again
 	b.flood("198.51.100.10", "tv-10")
 	testbed.Eventually(t, 30*time.Second, func() error {
 		if text := b.ok("history", "decisions", "--source", "198.51.100.10", "--output",
