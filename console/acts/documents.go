@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -43,6 +44,22 @@ type ApplyDone struct {
 	*Publication // nil of a dry run
 	// Warnings tell what is probably not meant in the documents.
 	Warnings []rules.Problem `json:"warnings,omitempty"`
+}
+
+// MaskPlan leaves out of a plan what it says of the entries of allow lists where who asks is shown pseudonyms: entries of
+// others are among them, with the reasons that people gave. A plan that was shown so still says what is agreed to.
+func MaskPlan(masker *access.Masker, actor access.Actor, plan *rulestore.Plan) {
+	if plan == nil || !masker.MasksAny(actor) {
+		return
+	}
+	for i := range plan.AllowLists {
+		c := &plan.AllowLists[i]
+		for _, lines := range []*[]string{&c.Diff, &c.Refused} {
+			if n := len(*lines); n > 0 {
+				*lines = []string{fmt.Sprintf("%s about whom it lets pass, not shown to %s", plural.Of(n, "line"), actor)}
+			}
+		}
+	}
 }
 
 // Apply makes the stored rules and allow lists those of documents, in one step.

@@ -140,6 +140,7 @@ func apply(c *call) (any, error) {
 	}
 	done, err := c.o.Acts.Apply(c.r.Context(), c.actor, r)
 	c.told(done.Publication)
+	acts.MaskPlan(c.o.Masker, c.actor, done.Plan)
 	return done, documented(len(r.Files), err)
 }
 
@@ -157,6 +158,7 @@ func try(c *call) (any, error) {
 		return nil, err
 	}
 	tried, err := c.o.Acts.Try(c.r.Context(), c.actor, r)
+	acts.MaskPlan(c.o.Masker, c.actor, tried.Plan)
 	if tried.Traffic != nil {
 		for i := range tried.Traffic.Rules {
 			for j := range tried.Traffic.Rules[i].Top {

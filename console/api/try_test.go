@@ -61,3 +61,43 @@ func TestTriedTellsNoValue(t *testing.T) {
 		t.Errorf("to try has changed it: %+v, %v", r.Versions, err)
 	}
 }
+
+// TestPlansNameNobody: what would change in an allow list names whom it lets pass, and why. Who is shown pseudonyms is not
+// shown that, of documents that he tries, plans or applies; and a plan that he was shown so is carried out all the same.
+func TestPlansNameNobody(t *testing.T) {
+	b := newBed(t, maskedBelowAdmin(t))
+	list := func(entries string) []acts.File {
+		return []acts.File{{Name: "office.yaml", Text: "kind: allow\nid: office\nowner: identity\nentries: " + entries + "\n"}}
+	}
+	if got := b.ask(t, "adam", "POST", "/api/v1/apply", acts.ApplyRequest{Reason: "x",
+		Files: list(`[{cidr: 198.51.100.77, reason: "the CEO 198.51.100.78"}, {cidr: 203.0.113.9, reason: "alice at home"}]`)}); got.status != 200 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	plain := []string{"198.51.100.77", "198.51.100.78", "203.0.113.9", "alice"}
+	asked := acts.ApplyRequest{Files: list("[]"), DryRun: true, Alone: true}
+	for _, q := range []struct {
+		path string
+		body any
+	}{{"/api/v1/try", acts.TryRequest{Files: asked.Files}}, {"/api/v1/apply", asked}} {
+		for who, shown := range map[string]bool{"adam": true, "otto": false} {
+			got := b.ask(t, who, "POST", q.path, q.body)
+			for _, text := range plain {
+				if strings.Contains(string(got.body), text) && !shown || got.status != http.StatusOK {
+					t.Errorf("%s as %s: %d %s", q.path, who, got.status, got.body)
+				}
+			}
+			if shown && !strings.Contains(string(got.body), "198.51.100.77") {
+				t.Errorf("%s as %s does not say what would change: %s", q.path, who, got.body)
+			}
+		}
+	}
+	var planned acts.ApplyDone
+	b.ask(t, "otto", "POST", "/api/v1/apply", asked).read(t, &planned)
+	asked.DryRun, asked.Shown, asked.Reason = false, planned.Plan, "over"
+	if got := b.ask(t, "otto", "POST", "/api/v1/apply", asked); got.status != http.StatusOK || strings.Contains(string(got.body), "alice") {
+		t.Errorf("what was shown is applied: %d %s", got.status, got.body)
+	}
+	if got := b.ask(t, "otto", "POST", "/api/v1/apply", asked); got.status != http.StatusConflict {
+		t.Errorf("it is not so any more: %d %s", got.status, got.body)
+	}
+}

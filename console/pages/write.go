@@ -211,11 +211,7 @@ func (p writing) apply(r *http.Request, v *writePage) (acts.ApplyDone, error) {
 		err = acts.CheckReason(v.Reason)
 	}
 	if err == nil && asked.Shown == nil {
-		planned := asked
-		planned.DryRun = true
-		var done acts.ApplyDone
-		done, err = p.o.Acts.Apply(r.Context(), actor, planned)
-		asked.Shown = done.Plan
+		err = errChangedText
 	}
 	if err == nil {
 		err = v.about(asked.Shown)
@@ -287,6 +283,7 @@ func (p writing) tried(w http.ResponseWriter, r *http.Request, v *writePage, dig
 		}
 		return p.write(w, r, status, v.shell())
 	}
+	acts.MaskPlan(p.o.Masker, actor, tried.Plan)
 	v.take(see, &tried)
 	plan, err := json.Marshal(tried.Plan)
 	if err != nil {

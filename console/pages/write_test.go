@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
@@ -40,6 +41,15 @@ func triedAs(rule string) acts.Tried {
 // somebody is a visitor in a role.
 func somebody(role access.Role, owns ...string) access.Visit {
 	return access.Visit{Actor: access.Actor{Name: "jonas", Role: role, Owners: owns}}
+}
+
+// planOf is what a form has of what documents would change.
+func planOf(tried acts.Tried) string {
+	text, err := json.Marshal(tried.Plan)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // hidden is what a form has in a hidden field.
@@ -119,14 +129,15 @@ func TestDocumentsAreNotApplied(t *testing.T) {
 	}{
 		{"changed since", "", admin(), with("text", edited+"# more\n"), own, nil, nil, 409, "has changed since it was tried"},
 		{"never tried", "", admin(), with("tried", ""), own, nil, nil, 409, "has changed since it was tried"},
+		{"without what was shown", "", admin(), whole, own, nil, nil, 409, "has changed since it was tried"},
 		{"no tick", "", admin(), with("confirm", ""), own, nil, nil, 422, "tick the box"},
 		{"no reason", "", admin(), with("reason", " … "), own, nil, nil, 422, "words that say why"},
 		{"no plan", "", admin(), with("plan", "{"), own, nil, nil, 422, "what the form had"},
-		{"another rule", "", admin(), whole, other, nil, nil, 422, "one document, of the rule login-stuffing"},
+		{"another rule", "", admin(), with("plan", planOf(other)), other, nil, nil, 422, "one document, of the rule login-stuffing"},
 		{"another rule tried", "", admin(), with("do", "try"), other, nil, nil, 422, "one document, of the rule login-stuffing"},
 		{"problems", "", admin(), with("do", "try"), acts.Tried{}, problems, nil, 422, "limit: got &#34;x&#34;, allowed a number"},
 		{"nothing in it", "/write", admin(), with("do", "try"), acts.Tried{}, acts.ErrNoRules, nil, 422, "no rule and no allow list"},
-		{"somebody was quicker", "/write", admin(), whole, own, nil, rulestore.ErrOvertaken, 409, "Look at what it would do"},
+		{"somebody was quicker", "/write", admin(), with("plan", planOf(own)), own, nil, rulestore.ErrOvertaken, 409, "Look at what it would do"},
 		{"a store is away", "/write", admin(), with("do", "try"), acts.Tried{}, errors.New("PostgreSQL"), nil, 503, "does not answer"},
 		{"not by a viewer", "", somebody(access.Viewer), whole, own, nil, nil, 403, "You may not"},
 		{"not by another owner", "", somebody(access.Owner, "search"), whole, own, nil, nil, 403, "You may not"},
@@ -170,9 +181,16 @@ func TestTriedSourcesAreMasked(t *testing.T) {
 		Below: access.Admin, Fields: access.DefaultMaskedFields()}); err != nil {
 		t.Fatal(err)
 	}
-	status, body, _ := post(t, newPages(t, o), somebody(access.Owner, "identity-platform"), "/rules/login-stuffing/edit",
+	s.does.tried.AllowLists = []rulestore.AllowChange{{List: "offices", Kind: rulestore.ChangeEdited, Version: 5,
+		Diff: []string{`cidr "198.51.100.77/32" removed`, `user "alice" removed`}, Refused: []string{"bob would be counted"}}}
+	status, body, _ := post(t, newPages(t, o), somebody(access.Owner, "identity-platform"), "/write",
 		url.Values{"text": {edited}, "do": {"try"}})
-	if status != 200 || strings.Contains(body, "203.0.113.7") || !strings.Contains(body, "17") {
+	for _, plain := range []string{"203.0.113.7", "198.51.100.77", "alice", "bob"} {
+		if strings.Contains(body, plain) {
+			t.Errorf("status %d: %s is shown: %s", status, plain, body)
+		}
+	}
+	if status != 200 || !strings.Contains(body, "17") || !strings.Contains(body, "2 lines about whom it lets pass") {
 		t.Errorf("status %d: %s", status, body)
 	}
 }

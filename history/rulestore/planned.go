@@ -6,12 +6,18 @@ import (
 	"slices"
 )
 
-// same reports whether two plans change the same. They are compared as JSON, in which one of them may have been shown.
+// same reports whether two plans change the same. They are compared as JSON, in which one of them may have been shown. What
+// they say of the entries of allow lists is left out: it follows from the document and the version before it, and whoever
+// may not see whom a list names was shown less.
 func (p *Plan) same(other *Plan) (bool, error) {
 	var texts [2][]byte
 	for i, plan := range []*Plan{p, other} {
+		lists := slices.Clone(plan.AllowLists)
+		for j := range lists {
+			lists[j].Diff, lists[j].Refused = nil, nil
+		}
 		var err error
-		if texts[i], err = json.Marshal(Plan{Changes: plan.Changes, AllowLists: plan.AllowLists}); err != nil {
+		if texts[i], err = json.Marshal(Plan{Changes: plan.Changes, AllowLists: lists}); err != nil {
 			return false, err
 		}
 	}

@@ -180,7 +180,7 @@ func readTests(paths []string, identity traffic.IdentityMap) (all []story.Test, 
 	if err != nil {
 		return nil, nil, err
 	}
-	all, untested, err = DocumentTests(files, nil, rules.Environment{Identity: identity, Conditions: conditions})
+	all, untested, err = DocumentTests(files, nil, rules.Environment{Identity: identity, Conditions: conditions}, 0)
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, nil, err
 	}
@@ -189,13 +189,25 @@ func readTests(paths []string, identity traffic.IdentityMap) (all []story.Test, 
 	return all, untested, nil
 }
 
+// TooManyError says that tests have more events than can be run at once.
+type TooManyError struct{ Got, Most int }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("tests: got %d events in all documents, allowed %d at once", e.Got, e.Most)
+}
+
 // DocumentTests reads the tests of documents, in the order of the files. Rules may name stored allow lists, and those of
-// the files take the place of those of the same id. untested are rules without a test. What is wrong is rules.Problems.
-func DocumentTests(files []rules.File, stored []rules.AllowList, env rules.Environment) (all []story.Test,
+// the files take the place of those of the same id. untested are rules without a test. What is wrong is rules.Problems; that
+// the tests have more events in all than most is a *TooManyError; 0 is no bound.
+func DocumentTests(files []rules.File, stored []rules.AllowList, env rules.Environment, most int) (all []story.Test,
 	untested []string, err error) {
-	tested := map[string]bool{}
+	tested, events := map[string]bool{}, 0
 	env.Tests, env.AllowLists = &story.Tests{Keep: func(t story.Test) {
 		tested[t.Rule] = true
+		if events += len(t.Steps); most > 0 && events > most {
+			all = nil // they are let go of: the rest is counted alone
+			return
+		}
 		all = append(all, t)
 	}}, []string{}
 	for i := range stored {
@@ -204,6 +216,9 @@ func DocumentTests(files []rules.File, stored []rules.AllowList, env rules.Envir
 	set, err := rules.ParseSet(files, env)
 	if err != nil {
 		return nil, nil, err
+	}
+	if most > 0 && events > most {
+		return nil, nil, &TooManyError{events, most}
 	}
 	for i := range set.Rules {
 		if id := set.Rules[i].ID; !tested[id] {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -170,6 +171,12 @@ func (b *bed) matrix() *signintest.Matrix {
 		Path: path,
 		Body: func(route access.Route, rule string) (string, string) {
 			n++
+			switch route.Pattern {
+			case "/write":
+				return form, b.writing(document(rule, 20+n))
+			case "/rules/{rule}/edit":
+				return form, b.writing(alone(document(rule, 20+n)))
+			}
 			return body(route, rule, 20+n)
 		},
 	})
@@ -190,10 +197,20 @@ const (
 )
 
 // writing is the form by which a text is applied that was tried.
-func writing(text string) string {
+func (b *bed) writing(text string) string {
+	b.t.Helper()
 	sum := sha256.Sum256([]byte(text))
-	return url.Values{"text": {text}, "do": {"apply"}, "tried": {hex.EncodeToString(sum[:])}, "reason": {"matrix"},
-		"confirm": {"yes"}}.Encode()
+	done, err := b.does.Apply(b.t.Context(), access.Actor{Name: "tests", Role: access.Admin, Via: access.ViaLocal},
+		acts.ApplyRequest{Files: []acts.File{{Name: "text.yaml", Text: text}}, DryRun: true, Alone: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	plan, err := json.Marshal(done.Plan)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return url.Values{"text": {text}, "do": {"apply"}, "tried": {hex.EncodeToString(sum[:])}, "plan": {string(plan)},
+		"reason": {"matrix"}, "confirm": {"yes"}}.Encode()
 }
 
 // alone is a rule without the allow list that stands before it.
@@ -205,10 +222,6 @@ func alone(text string) string {
 // body is a request that a route carries out for who may, and that changes something for whoever is let in. n tells one from the next.
 func body(route access.Route, rule string, n int) (contentType, text string) {
 	switch {
-	case route.Pattern == "/write":
-		return form, writing(document(rule, n))
-	case strings.HasSuffix(route.Pattern, "/edit"):
-		return form, writing(alone(document(rule, n)))
 	case !strings.HasPrefix(route.Pattern, "/api/"):
 		return form, url.Values{
 			"reason": {"matrix"}, "override": {"matrix"}, "confirm": {"yes"}, "to": {"block"}, "until": {time.Now().UTC().Add(-5 * time.Minute).Format(time.RFC3339Nano)},

@@ -201,7 +201,7 @@ func ruleAlone(rule string, limit int, _ ...string) string { return alone(docume
 
 // written is a document that was tried on a page, and is applied.
 func written(doc func(rule string, limit int, entries ...string) string, limit int) func(*bed, string) string {
-	return func(_ *bed, rule string) string { return writing(doc(rule, limit, "198.51.100.0/24")) }
+	return func(b *bed, rule string) string { return b.writing(doc(rule, limit, "198.51.100.0/24")) }
 }
 
 func pathsIntoBlocking() []intoBlocking {

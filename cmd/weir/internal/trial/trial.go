@@ -4,6 +4,7 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -30,6 +31,8 @@ const (
 	within = 25 * time.Second
 	// windowBytes bounds the windows of one trial, beside stages that need their memory.
 	windowBytes = 64 << 20
+	// maxTestEvents bounds the events of the tests of one trial, which are in memory together.
+	maxTestEvents = 100_000
 	// listed is how many sources are shown of each rule.
 	listed = 10
 )
@@ -55,9 +58,17 @@ var _ acts.Trials = (*Trials)(nil)
 // New makes Trials.
 func New(o Options) *Trials { return &Trials{o: o, turn: make(chan struct{}, 1)} }
 
-// Tests implements acts.Trials.
+// Tests implements acts.Trials. They wait for the trial that runs.
 func (t *Trials) Tests(ctx context.Context, files []acts.File, lists []rules.AllowList) (all []acts.RuleTest,
 	untested []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
 	env, err := t.o.Environment(nil)
 	if err != nil {
 		return nil, nil, err
@@ -67,7 +78,11 @@ func (t *Trials) Tests(ctx context.Context, files []acts.File, lists []rules.All
 	for i, f := range files {
 		sources[i] = rules.File{Name: f.Name, Src: []byte(f.Text)}
 	}
-	tests, untested, err := ruletry.DocumentTests(sources, lists, env)
+	tests, untested, err := ruletry.DocumentTests(sources, lists, env, maxTestEvents)
+	if many := (*ruletry.TooManyError)(nil); errors.As(err, &many) {
+		return nil, nil, &acts.Invalid{Field: "files", Got: fmt.Sprintf("tests of %d events in all", many.Got),
+			Allowed: fmt.Sprintf("%d at once; weir rules test runs any number", many.Most)}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -128,6 +128,12 @@ tests:
 	if _, _, err := trials.Tests(t.Context(), []acts.File{{Name: "flood.yaml", Text: rule}}, nil); err == nil || !strings.Contains(err.Error(), "office") {
 		t.Errorf("a list that there is not: %v", err)
 	}
+	long := strings.Replace(rule, "{at: 0s, path: /x, ip: 192.0.2.2}", "{at: 0s, path: /x, ip: 192.0.2.2, times: 60000, every: 1s}", 1)
+	twice := []acts.File{{Name: "a.yaml", Text: long}, {Name: "b.yaml", Text: strings.Replace(long, "id: flood", "id: other", 1)}}
+	var many *acts.Invalid
+	if _, _, err := trials.Tests(t.Context(), twice, stored); !errors.As(err, &many) || many.Field != "files" {
+		t.Errorf("tests of two files have 120,002 events: %v", err)
+	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, _, err := trials.Tests(ended, []acts.File{{Name: "flood.yaml", Text: rule}}, stored); !errors.Is(err, context.Canceled) {
