@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/history/historytest"
 )
 
-// bulk is 90 days of history: as many rows as make the planner choose. No id of them stands in a day, and weir.days keeps each row from being
-// looked for there.
+// bulk is 90 days of history: as many rows as make the planner choose. No id of them stands in a day, and weir.days
+// keeps each row from being looked for there.
 const bulk = `SET search_path TO weir;
 SET weir.days TO 'known';
 INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason)

@@ -119,8 +119,9 @@ func sweeper(t *testing.T, s *blocktest.Stage, active ActiveBlocks) *Reconciler 
 	return r
 }
 
-// crowded is a stage, and how many blocks a test of many is to have at least: at night as many as in a great attack on a real server, which
-// the test has for itself; fewer in a landing, and on the embedded one. An assertion that has no end proves the same over few as over many.
+// crowded is a stage, and how many blocks a test of many is to have at least: at night as many as in a great attack on
+// a real server, which the test has for itself; fewer in a landing, and on the embedded one. An assertion that has no
+// end proves the same over few as over many.
 func crowded(t *testing.T) (*blocktest.Stage, int) {
 	t.Helper()
 	if os.Getenv(testbed.RedisKind.Env()) == "" {

@@ -43,7 +43,8 @@ func ways() map[access.Act]way {
 			noCommand: ofPeople},
 		access.View: {command: "rules list", method: "Rulebook"},
 		access.Self: {noPage: "signing out is package signin's, and it is on every page", noCommand: ofPeople},
-		access.Export: {noAPI: "the answers of history can be had as CSV: the format is asked for, and the role with it",
+		access.Export: {noAPI: "the answers of history can be had as CSV: the format is asked for, and the role " +
+			"with it",
 			noCommand: "--output writes what View answers"},
 		access.SaveView: {noAPI: "a view is an address of the explorer",
 			noCommand: "a view is an address of the explorer"},
@@ -106,7 +107,8 @@ func TestEveryActHasEveryWay(t *testing.T) {
 	}
 }
 
-// commandDoes runs a command with each of its arguments against a server that carries nothing out, and looks whether it asks for a route of the act.
+// commandDoes runs a command with each of its arguments against a server that carries nothing out, and looks whether it
+// asks for a route of the act.
 func commandDoes(t *testing.T, act access.Act, command, all string, answers map[access.Route][]byte) {
 	t.Helper()
 	var mu sync.Mutex

@@ -23,8 +23,8 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// askers are the commands that can ask a server, each with arguments with which it does, | between them; FILE is one with
-// a rule.
+// askers are the commands that can ask a server, each with arguments with which it does, | between them; FILE is one
+// with a rule.
 func askers() map[string]string {
 	const reason = " --reason tests"
 	return map[string]string{
@@ -44,11 +44,13 @@ func askers() map[string]string {
 		"never-block list": "", "never-block add": "192.0.2.1" + reason, "never-block remove": "192.0.2.1" + reason,
 		"counters show": "flood ip=192.0.2.1 device=tv-7", "counters reset": "flood ip=192.0.2.1 device=tv-7" + reason,
 		"partitions list": "",
-		"partitions resume": "--keyed 12 --accept-gap" + reason + " | --keyed 12 --accept-gap --gap-source 5 --gap-offset 7" +
+		"partitions resume": "--keyed 12 --accept-gap" + reason +
+			" | --keyed 12 --accept-gap --gap-source 5 --gap-offset 7" +
 			reason,
 		"why": "0123456789abcdef | 192.0.2.1", "history hits": "", "history sources": "", "history top": "",
-		"history timeline": "ip=192.0.2.1", "history show": "0123456789abcdef", "history decisions": "", "history audit": "",
-		"history late": "", "history uncounted": "", "history refused": "", "history dead": "", "history replays": "",
+		"history timeline": "ip=192.0.2.1", "history show": "0123456789abcdef", "history decisions": "",
+		"history audit": "",
+		"history late":  "", "history uncounted": "", "history refused": "", "history dead": "", "history replays": "",
 		"history erase": "user=alice --yes" + reason, "deadletters list": "", "deadletters show": "weir.requests 0 7",
 	}
 }
@@ -73,14 +75,17 @@ func alone() map[string]string {
 	return map[string]string{
 		"run": process, "console": process, "gate": process, "dev": process,
 		"ready":      "it asks the process beside it whether that is ready",
-		"rules lint": offline, "rules test": offline, "rules explain": offline, "rules schema": offline, "backtest": offline,
+		"rules lint": offline, "rules test": offline, "rules explain": offline, "rules schema": offline,
+		"backtest":    offline,
 		"config show": offline, "version": offline, "dashboards generate": offline, "completion bash": offline,
 		"completion fish": offline, "completion powershell": offline, "completion zsh": offline,
 		"migrate": servers, "doctor": servers, "ingest": servers, "loadgen": servers, "loadgen verify": servers,
-		"dashboards push":      "it asks a Grafana",
-		"rules export":         "it writes documents as they were applied, comments and tests included, which the API does not tell",
-		"console invite":       "it lets in who has no token yet, by the credentials of the store",
-		"console sessions":     "it shows and ends sessions where nobody can sign in any more, by the credentials of the store",
+		"dashboards push": "it asks a Grafana",
+		"rules export": "it writes documents as they were applied, comments and tests included, which the " +
+			"API does not tell",
+		"console invite": "it lets in who has no token yet, by the credentials of the store",
+		"console sessions": "it shows and ends sessions where nobody can sign in any more, by the credentials " +
+			"of the store",
 		"console sessions end": "the same",
 	}
 }
@@ -154,7 +159,8 @@ func TestAnswersOfNoWeir(t *testing.T) {
 						_, _ = io.WriteString(w, odd.body)
 					})
 					if panicked != "" || o.code == exitOK || !strings.Contains(o.stderr, "server http://127.0.0.1:") {
-						t.Errorf("weir %s %s as %s: exit code %d, %s%s%s", name, arguments, format, o.code, o.stdout, o.stderr, panicked)
+						t.Errorf("weir %s %s as %s: exit code %d, %s%s%s", name, arguments, format, o.code, o.stdout,
+							o.stderr, panicked)
 					}
 				}
 			}
@@ -308,7 +314,8 @@ func TestAnswersWithoutWhatMayBeMissing(t *testing.T) {
 			for _, format := range []string{"table", "json"} {
 				o, panicked := answering(t, name, arguments, format, mux.ServeHTTP)
 				if panicked != "" {
-					t.Errorf("weir %s %s as %s, full %t, null %t: %s", name, arguments, format, s.full, s.null, panicked)
+					t.Errorf("weir %s %s as %s, full %t, null %t: %s", name, arguments, format, s.full, s.null,
+						panicked)
 				}
 				if o.code == exitOK {
 					content++

@@ -108,14 +108,15 @@ func (b *bed) commits(k *kafka.Client, namespace string) map[string]ingest.Commi
 	return out
 }
 
-// triesAsFound checks that weir rules try says of the latest requests what a backtest has found in them, here and through
-// a server, to who may apply the rules; and that it changes nothing.
+// triesAsFound checks that weir rules try says of the latest requests what a backtest has found in them, here and
+// through a server, to who may apply the rules; and that it changes nothing.
 func (b *bed) triesAsFound(file string, found *besideReport) {
 	b.t.Helper()
 	was := b.ok("rules", "list") + b.ok("history", "audit")
 	tried := decode[acts.Tried](b, "rules", "try", "-f", file)
 	tr := tried.Traffic
-	if tr == nil || tr.Events != found.Events || tr.Unread != 0 || tr.Shorter != "" || tr.Until.Sub(tr.Since) != acts.TryOver ||
+	if tr == nil || tr.Events != found.Events || tr.Unread != 0 || tr.Shorter != "" ||
+		tr.Until.Sub(tr.Since) != acts.TryOver ||
 		len(tr.Rules) != len(found.Rules) || tried.Changed() {
 		b.t.Fatalf("tried: %+v, %q", tr, tried.NoTraffic)
 	}
@@ -127,16 +128,20 @@ func (b *bed) triesAsFound(file string, found *besideReport) {
 			over += hits[j].Count
 		}
 		if got.Rule != found.Rules[i].Rule || got.Sources != int64(len(sources)) || got.Episodes != int64(len(hits)) ||
-			got.Over != over || len(hits) == 0 || int64(len(got.Top))+got.TopCut != got.Sources || !sources[got.Top[0].Subject] {
-			b.t.Errorf("tried: %+v; a backtest has %d episodes of %d sources, %d events", got, len(hits), len(sources), over)
+			got.Over != over || len(hits) == 0 || int64(len(got.Top))+got.TopCut != got.Sources ||
+			!sources[got.Top[0].Subject] {
+			b.t.Errorf("tried: %+v; a backtest has %d episodes of %d sources, %d events", got, len(hits), len(sources),
+				over)
 		}
 	}
 
 	web, server := b.console("console")
-	own := writeFile(b.t, "own.yaml", strings.NewReplacer("id: ", "id: own-", "owner: tests", "owner: identity").Replace(quickRules))
+	own := writeFile(b.t, "own.yaml", strings.NewReplacer("id: ", "id: own-", "owner: tests",
+		"owner: identity").Replace(quickRules))
 	period := regexp.MustCompile(`took from \S+ to \S+`)
 	here, there := b.ok("rules", "try", "-f", own), b.at(server, "otto").ok("rules", "try", "-f", own)
-	if period.ReplaceAllString(there, "") != period.ReplaceAllString(here, "") || !strings.Contains(there, "over the limit") ||
+	if period.ReplaceAllString(there, "") != period.ReplaceAllString(here, "") || !strings.Contains(there,
+		"over the limit") ||
 		!strings.Contains(there, "own-burst has no tests") || !strings.Contains(there, "nothing was changed") {
 		b.t.Errorf("through the server:\n%s\nhere:\n%s", there, here)
 	}
@@ -147,7 +152,8 @@ func (b *bed) triesAsFound(file string, found *besideReport) {
 		}
 	}
 	web.end()
-	failing := quickRules + "tests:\n  - {name: never, timeline: [{at: 0s, path: /v1/x, ip: 192.0.2.1}], expect: {hits: [{count: 1}]}}\n"
+	failing := quickRules + "tests:\n  - {name: never, timeline: [{at: 0s, path: /v1/x, ip: 192.0.2.1}], expect: " +
+		"{hits: [{count: 1}]}}\n"
 	if o := b.weir("rules", "try", "-f", writeFile(b.t, "failing.yaml", failing)); o.code != exitError ||
 		!strings.Contains(o.stdout, "--- FAIL: pairs/never") || !strings.Contains(o.stdout, "1 of 1 test failed") {
 		b.t.Errorf("exit code %d, %s%s", o.code, o.stdout, o.stderr)

@@ -54,7 +54,9 @@ func TestOwnersNeedNoStores(t *testing.T) {
 	web, server := b.console("console")
 	otto, olga, anna := b.at(server, "otto"), b.at(server, "olga"), b.at(server, "anna")
 
-	for _, args := range [][]string{{"rules", "list"}, {"rules", "list", "--output", "json"}, {"rules", "show", "flood"}, {"rules", "show", "flood", "--output", "json"}, {"rules", "history", "flood"}, {"rules", "diff", "flood", "1"}, {"history", "audit", "--rule", "flood"}, {"history", "hits", "--output", "csv"},
+	for _, args := range [][]string{{"rules", "list"}, {"rules", "list", "--output", "json"}, {"rules", "show",
+		"flood"}, {"rules", "show", "flood", "--output", "json"}, {"rules", "history", "flood"}, {"rules", "diff",
+		"flood", "1"}, {"history", "audit", "--rule", "flood"}, {"history", "hits", "--output", "csv"},
 		{"allow", "list"}, {"allow", "list", "--output", "json"}, {"allow", "show", "office"},
 		{"allow", "show", "office", "--output", "json"}, {"allow", "show", "office", "--version", "1"}} {
 		if here, there := b.ok(args...), anna.ok(args...); strings.TrimSpace(here) != strings.TrimSpace(withoutRevision(there)) {

@@ -329,7 +329,8 @@ func TestCounterIsShownByItsOwner(t *testing.T) {
 	}
 }
 
-// countedByServer asks for one count with a token alone: what is said is what is said on the stores, and a viewer may ask.
+// countedByServer asks for one count with a token alone: what is said is what is said on the stores, and a viewer may
+// ask.
 func (b *bed) countedByServer(ip string, want int64) {
 	b.t.Helper()
 	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", "console.tokens="+token("vera", "viewer", ""))

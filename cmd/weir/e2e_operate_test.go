@@ -273,7 +273,8 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 	stages := b.start("run")
 	testbed.Eventually(t, 30*time.Second, func() error {
 		if rows := decode[[]acts.Partition](b, "partitions", "list", "--stopped"); len(rows) != 2 ||
-			rows[0].Side != "requests" || rows[0].State != "refused" || !strings.Contains(rows[0].Reason, "another tool wrote it") {
+			rows[0].Side != "requests" || rows[0].State != "refused" || !strings.Contains(rows[0].Reason,
+			"another tool wrote it") {
 			return fmt.Errorf("partitions %+v, want two refused ones of requests", rows)
 		}
 		return nil
@@ -303,7 +304,8 @@ func (b *bed) resumeByServer(p string) {
 	defer web.end()
 	address := "http://" + web.awaitLog(`serving the console" address=(\S+)`)
 	ada := b.at(address, "ada")
-	resume := []string{"partitions", "resume", "--requests", p, "--accept-gap", "--reason", "a tool moved it, ticket 4711"}
+	resume := []string{"partitions", "resume", "--requests", p, "--accept-gap", "--reason",
+		"a tool moved it, ticket 4711"}
 	for _, name := range []string{"anna", "otto"} {
 		o := b.at(address, name).weir(resume...)
 		if o.code != exitError || !strings.Contains(o.stderr, "resume needs the role admin") {
@@ -319,15 +321,18 @@ func (b *bed) resumeByServer(p string) {
 		code int
 		says string
 	}{
-		{[]string{"--requests", p, "--gap-source", "9", "--gap-offset", "9"}, exitError, "stands at the gap before offset"},
+		{[]string{"--requests", p, "--gap-source", "9", "--gap-offset", "9"}, exitError,
+			"stands at the gap before offset"},
 		{[]string{"--requests", p, "--gap-source", "9"}, exitUsage, "--gap-source and --gap-offset together"},
 		{[]string{"--requests", "7"}, exitError, "no stage has reported partition requests/7"},
 		{[]string{"--requests", "-1"}, exitUsage, "--requests: got -1; allowed: 0 to 2147483647"},
 		{[]string{"--keyed", "2147483648"}, exitUsage, "--keyed: got 2147483648"},
-		{[]string{"--keyed", "2147483648", "--gap-source", "0", "--gap-offset", "9"}, exitUsage, "--keyed: got 2147483648"},
+		{[]string{"--keyed", "2147483648", "--gap-source", "0", "--gap-offset", "9"}, exitUsage,
+			"--keyed: got 2147483648"},
 	} {
 		for who, weir := range map[string]*bed{"by the stores": b, "by a server": ada} {
-			o := weir.weir(append([]string{"partitions", "resume", "--accept-gap", "--reason", "tests"}, wrong.args...)...)
+			o := weir.weir(append([]string{"partitions", "resume", "--accept-gap", "--reason", "tests"},
+				wrong.args...)...)
 			if o.code != wrong.code || !strings.Contains(o.stderr, wrong.says) {
 				b.t.Errorf("%s, %v: exit code %d, %s", who, wrong.args, o.code, o.stderr)
 			}

@@ -89,7 +89,10 @@ is reported now is accepted; the next one stops the partition again. --gap-sourc
 			if cmd.Flags().Changed("gap-source") {
 				r.GapSource, r.GapOffset = &source, &offset
 			}
-			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error { return acceptGap(ctx, a, d, act.by, r) })
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				return acceptGap(ctx, a, d, act.by,
+					r)
+			})
 		}),
 	}
 	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")

@@ -60,8 +60,8 @@ type Acts interface {
 	ResetCount(ctx context.Context, actor access.Actor, r ResetRequest) (rulestore.CounterResetDone, error)
 	// Erase takes a person out of history.
 	Erase(ctx context.Context, actor access.Actor, r EraseRequest) (ErasureState, error)
-	// Partitions are those of the live stream as the stages last reported them. ResumePartition accepts a gap, so that a
-	// partition that stopped goes on.
+	// Partitions are those of the live stream as the stages last reported them. ResumePartition accepts a gap, so that
+	// a partition that stopped goes on.
 	Partitions(ctx context.Context, actor access.Actor) ([]Partition, error)
 	ResumePartition(ctx context.Context, actor access.Actor, r ResumeRequest) (ResumeDone, error)
 }

@@ -192,8 +192,10 @@ func everything(in *installation) []does {
 		{"ResetCount", access.Reset, func(s *acts.Service, who access.Actor, reason string) error {
 			return second(s.ResetCount(ctx, who, acts.ResetRequest{Rule: "flood", Subject: blocked, Reason: reason}))
 		}, "reset-count", "rule flood", "counted up to routing version #", "nothing counted, from routing version #", "counted up to routing version # → nothing counted, from routing version #"},
-		allow(false, "add-entry", "version 1, entries: 1", "version 2, entries: 2", "version 1, entries: 1 → version 2, entries: 2"),
-		allow(true, "remove-entry", "version 2, entries: 2", "version 3, entries: 1", "version 2, entries: 2 → version 3, entries: 1"),
+		allow(false, "add-entry", "version 1, entries: 1", "version 2, entries: 2",
+			"version 1, entries: 1 → version 2, entries: 2"),
+		allow(true, "remove-entry", "version 2, entries: 2", "version 3, entries: 1",
+			"version 2, entries: 2 → version 3, entries: 1"),
 	}, about(ctx, in))
 }
 

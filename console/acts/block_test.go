@@ -217,7 +217,8 @@ func TestAnEntryThatLiftsNothingYetSaysSo(t *testing.T) {
 	in := newInstallation(t)
 	s, err := acts.New(acts.Options{
 		Rules: in.Rules, Gates: in, Blocks: away{in}, Releases: in, Documents: in, Dossiers: in, Clock: now,
-		Logger: slog.New(slog.DiscardHandler), Orders: in.Orders, Knows: explore.New(in.Store), Partitions: in.Partitions,
+		Logger: slog.New(slog.DiscardHandler), Orders: in.Orders, Knows: explore.New(in.Store),
+		Partitions: in.Partitions,
 	})
 	if err != nil {
 		t.Fatal(err)

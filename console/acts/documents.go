@@ -46,8 +46,8 @@ type ApplyDone struct {
 	Warnings []rules.Problem `json:"warnings,omitempty"`
 }
 
-// MaskPlan leaves out of a plan what it says of the entries of allow lists where who asks is shown pseudonyms: entries of
-// others are among them, with the reasons that people gave. A plan that was shown so still says what is agreed to.
+// MaskPlan leaves out of a plan what it says of the entries of allow lists where who asks is shown pseudonyms: entries
+// of others are among them, with the reasons that people gave. A plan that was shown so still says what is agreed to.
 func MaskPlan(masker *access.Masker, actor access.Actor, plan *rulestore.Plan) {
 	if plan == nil || !masker.MasksAny(actor) {
 		return
@@ -56,7 +56,8 @@ func MaskPlan(masker *access.Masker, actor access.Actor, plan *rulestore.Plan) {
 		c := &plan.AllowLists[i]
 		for _, lines := range []*[]string{&c.Diff, &c.Refused} {
 			if n := len(*lines); n > 0 {
-				*lines = []string{fmt.Sprintf("%s about whom it lets pass, not shown to %s", plural.Of(n, "line"), actor)}
+				*lines = []string{fmt.Sprintf("%s about whom it lets pass, not shown to %s", plural.Of(n, "line"),
+					actor)}
 			}
 		}
 	}
@@ -82,7 +83,8 @@ func (s *Service) Apply(ctx context.Context, actor access.Actor, r ApplyRequest)
 	opts := rulestore.ApplyOptions{Prune: r.Prune, DryRun: r.DryRun, Alone: r.Alone, Shown: r.Shown,
 		AllowLists: set.AllowLists}
 	if r.Alone && r.Prune {
-		return ApplyDone{Warnings: warnings}, &Invalid{Field: "alone", Got: "true", Allowed: "false with prune, which is about the others"}
+		return ApplyDone{Warnings: warnings}, &Invalid{Field: "alone", Got: "true",
+			Allowed: "false with prune, which is about the others"}
 	}
 	if opts.Prune && len(set.Rules) == 0 {
 		return ApplyDone{Warnings: warnings}, errors.New("--prune with allow lists alone would remove all rules: give the rules, too")

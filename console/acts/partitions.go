@@ -137,7 +137,8 @@ type GapChangedError struct {
 }
 
 func (e *GapChangedError) Error() string {
-	return fmt.Sprintf("partition %s now stands at the gap before %s, and not at the one before %s, which was looked at; nothing was done, look again",
+	return fmt.Sprintf("partition %s now stands at the gap before %s, and not at the one before %s, which was "+
+		"looked at; nothing was done, look again",
 		e.Now.Name(), e.Now.gap(), e.Seen)
 }
 

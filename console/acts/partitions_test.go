@@ -38,7 +38,8 @@ func TestResumeTakesTheGapThatWasShown(t *testing.T) {
 	running.Side, running.Partition, running.State = ingest.SideKeyed, 0, ingest.Running
 	leaderless.Side, leaderless.Partition, leaderless.State, leaderless.Reason = ingest.SideKeyed, 1, ingest.Halted,
 		"it has no leader"
-	halted.Side, halted.Partition, halted.State, halted.GapSource, halted.GapOffset = ingest.SideKeyed, 2, ingest.Halted,
+	halted.Side, halted.Partition, halted.State, halted.GapSource, halted.GapOffset = ingest.SideKeyed, 2,
+		ingest.Halted,
 		5, 70
 	refused.Side, refused.Partition, refused.State, refused.GapSource, refused.GapOffset = ingest.SideRequests, 0,
 		ingest.Refused, 0, 0
@@ -96,7 +97,8 @@ func TestResumeTakesTheGapThatWasShown(t *testing.T) {
 	reason := "its disk\u202e, ticket 4711" // what reorders the line is kept, and made visible where it is shown
 	for i, again := range []bool{false, true} {
 		done, err := s.ResumePartition(ctx, adam, at(5, 70, ingest.SideKeyed, 2, reason))
-		if err != nil || done.Again != again || done.Name() != "keyed/2" || *done.GapSource != 5 || *done.GapOffset != 70 {
+		if err != nil || done.Again != again || done.Name() != "keyed/2" || *done.GapSource != 5 ||
+			*done.GapOffset != 70 {
 			t.Errorf("%d: %+v, %v", i, done, err)
 		}
 	}

@@ -145,7 +145,8 @@ func tryTraffic(ctx context.Context, o *Options, set *rules.Set, stored []rules.
 		out.NoTraffic = "there is no rule among the documents"
 		return nil
 	case n > maxTried:
-		out.NoTraffic = fmt.Sprintf("got %d rules; at most %d are tried on requests at once, and weir backtest tries any number",
+		out.NoTraffic = fmt.Sprintf("got %d rules; at most %d are tried on requests at once, and weir backtest "+
+			"tries any number",
 			n, maxTried)
 		return nil
 	}

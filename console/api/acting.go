@@ -147,7 +147,8 @@ func apply(c *call) (any, error) {
 // documented says of files that hold no document how many there are; any other error stays.
 func documented(files int, err error) error {
 	if errors.Is(err, acts.ErrNoRules) {
-		return &acts.Invalid{Field: "files", Got: fmt.Sprintf("%d files without a document", files), Allowed: "at least one rule or allow list"}
+		return &acts.Invalid{Field: "files", Got: fmt.Sprintf("%d files without a document", files),
+			Allowed: "at least one rule or allow list"}
 	}
 	return err
 }

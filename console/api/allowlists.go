@@ -17,8 +17,8 @@ import (
 // AllowList is an allow list as it is shown to who asks.
 type AllowList struct {
 	rulestore.AllowList
-	// Hidden is of how many entries the value is a pseudonym, or the end of a secret: the document is none to apply then,
-	// and has no hash.
+	// Hidden is of how many entries the value is a pseudonym, or the end of a secret: the document is none to apply
+	// then, and has no hash.
 	Hidden int `json:"hidden,omitempty"`
 }
 
@@ -119,8 +119,8 @@ func getAllow(c *call) (any, error) {
 	return answer, nil
 }
 
-// maskAllow shows a list as who asks is shown it: entries are sources, of which keys and sessions are secrets, whose end
-// alone is for who may not change the list. The hash of what is hidden would tell it to who tries values.
+// maskAllow shows a list as who asks is shown it: entries are sources, of which keys and sessions are secrets, whose
+// end alone is for who may not change the list. The hash of what is hidden would tell it to who tries values.
 func maskAllow(c *call, a *AllowList) {
 	m, secret := c.o.Masker, access.May(c.actor, access.Allow, a.List.Owner) != nil
 	a.Author, a.Reason = m.Text(c.actor, a.Author), m.Text(c.actor, a.Reason)

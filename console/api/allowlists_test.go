@@ -29,14 +29,15 @@ func (b *bed) list(t *testing.T, id string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Run(t, `INSERT INTO `+historytest.Schema+`.allow_versions (list, version, document, hash, created_at, author, reason)
+		b.Run(t, `INSERT INTO `+historytest.Schema+
+			`.allow_versions (list, version, document, hash, created_at, author, reason)
 			VALUES ($1, $2, $3, sha256(convert_to($3, 'UTF8')), now(), 'ann',
 				'since 203.0.113.9 moved')`, id, n+1, string(document))
 	}
 }
 
-// TestAllowListsTellNoValue: entries are sources. Who is shown pseudonyms finds these in values, reasons and nowhere the
-// values, nor a hash by which they could be tried; and keys are whole for who may change the list alone.
+// TestAllowListsTellNoValue: entries are sources. Who is shown pseudonyms finds these in values, reasons and nowhere
+// the values, nor a hash by which they could be tried; and keys are whole for who may change the list alone.
 func TestAllowListsTellNoValue(t *testing.T) {
 	for _, masked := range []bool{true, false} {
 		var masker *access.Masker
@@ -104,8 +105,8 @@ func TestPagesOfAllowLists(t *testing.T) {
 	}
 }
 
-// TestCountTellsNoValue: a count is asked for by pseudonyms, and answered with them; where nobody answers, no address of
-// a process is told.
+// TestCountTellsNoValue: a count is asked for by pseudonyms, and answered with them; where nobody answers, no address
+// of a process is told.
 func TestCountTellsNoValue(t *testing.T) {
 	masker := maskedBelowAdmin(t)
 	b := newBed(t, masker)

@@ -103,8 +103,9 @@ func (b *bed) Letters(_ context.Context, f letters.Filter, p explore.Page) (lett
 // Count is of a process that has counted each source twice, but that which is away.
 func (b *bed) Count(_ context.Context, rule string, who traffic.Subject) (api.Count, error) {
 	if b.away {
-		return api.Count{}, &acts.AwayError{Store: "The process that counts this source", Consequence: "it is not known",
-			Cause: errors.New("dial detector-1.internal: refused")}
+		return api.Count{}, &acts.AwayError{Store: "The process that counts this source",
+			Consequence: "it is not known",
+			Cause:       errors.New("dial detector-1.internal: refused")}
 	}
 	windows := []detectors.LookWindow{{Of: "limit", Count: 2, Held: true, Limit: 5}}
 	return api.Count{Look: detectors.Look{Rule: rule, Subject: who, Windows: windows}, Owner: "weir-3"}, nil

@@ -12,9 +12,9 @@ import (
 
 // Counts asks the process that counts a source what it has counted.
 type Counts interface {
-	// Count is the count of one source of a rule; who is the source as the rule counts it, empty for a rule with the empty
-	// key. *acts.UnknownName where there is no such rule, *acts.Invalid where who is no source of its key, *acts.AwayError
-	// where the process does not answer.
+	// Count is the count of one source of a rule; who is the source as the rule counts it, empty for a rule with the
+	// empty key. *acts.UnknownName where there is no such rule, *acts.Invalid where who is no source of its key,
+	// *acts.AwayError where the process does not answer.
 	Count(ctx context.Context, rule string, who traffic.Subject) (Count, error)
 }
 

@@ -14,7 +14,8 @@ import (
 // halt has a stage report that a keyed partition stands before a gap.
 func (b *bed) halt(t *testing.T, n, source int, offset int64) {
 	t.Helper()
-	halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: n, Owner: "weir-3", State: ingest.Halted, End: 90,
+	halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: n, Owner: "weir-3", State: ingest.Halted,
+		End:    90,
 		Reason: "records before 10.0.0.7 are missing", GapSource: source, GapOffset: offset}
 	if err := b.Partitions.Report(t.Context(), history.Live, []ingest.PartitionStatus{halted}); err != nil {
 		t.Fatal(err)
@@ -44,10 +45,13 @@ func TestResumeOverHTTP(t *testing.T) {
 		{"nobody", "keyed/2", shown, 401, ""},
 		{"adam", "keyed/2", body(5, 70, ""), 400, "reason"}, {"adam", "keyed/2", body(5, 70, "\u202e"), 400, "reason"},
 		{"adam", "keyed/2", map[string]any{"reason": "x"}, 400, "gap_source"},
-		{"adam", "keyed/2", body(nil, 70, "x"), 400, "gap_source"}, {"adam", "keyed/2", body(5, nil, "x"), 400, "gap_offset"},
-		{"adam", "keyed/2", body("5", 70, "x"), 400, "gap_source"}, {"adam", "keyed/2", body(5, 1.5, "x"), 400, "gap_offset"},
+		{"adam", "keyed/2", body(nil, 70, "x"), 400, "gap_source"}, {"adam", "keyed/2", body(5, nil, "x"), 400,
+			"gap_offset"},
+		{"adam", "keyed/2", body("5", 70, "x"), 400, "gap_source"}, {"adam", "keyed/2", body(5, 1.5, "x"), 400,
+			"gap_offset"},
 		{"adam", "keyed/2", body(5, 1e30, "x"), 400, "gap_offset"},
-		{"adam", "keyed/2", map[string]any{"gap_source": 5, "gap_offset": 70, "reason": "x", "side": "keyed"}, 400, "body"},
+		{"adam", "keyed/2", map[string]any{"gap_source": 5, "gap_offset": 70, "reason": "x", "side": "keyed"}, 400,
+			"body"},
 		{"adam", "hits/2", shown, 400, "side"}, {"adam", "Keyed/2", shown, 400, "side"}, {"adam", "%20/2", shown, 400,
 			"side"},
 		{"adam", "keyed/-1", shown, 400, "partition"}, {"adam", "keyed/2147483648", shown, 400, "partition"},
@@ -58,12 +62,14 @@ func TestResumeOverHTTP(t *testing.T) {
 	} {
 		got := b.askWrongly(t, q.who, "POST", "/api/v1/partitions/"+q.path+"/resume", q.body)
 		if p := got.problem(t); got.status != q.status || p.Field != q.field {
-			t.Errorf("%s, %s, %v: %d %s, want %d, field %q", q.who, q.path, q.body, got.status, got.body, q.status, q.field)
+			t.Errorf("%s, %s, %v: %d %s, want %d, field %q", q.who, q.path, q.body, got.status, got.body, q.status,
+				q.field)
 		}
 	}
 	b.halt(t, 2, 5, 90) // the gap has changed since the second tab was opened
 	p := b.ask(t, "adam", "POST", "/api/v1/partitions/keyed/2/resume", shown).problem(t)
-	if p.Status != http.StatusConflict || p.Type != api.TypeChanged || p.Partition == nil || *p.Partition.GapOffset != 90 {
+	if p.Status != http.StatusConflict || p.Type != api.TypeChanged || p.Partition == nil ||
+		*p.Partition.GapOffset != 90 {
 		t.Errorf("an older gap: %+v", p)
 	}
 	if all, err := b.Partitions.Accepted(t.Context(), history.Live); err != nil || len(all) != 0 {

@@ -22,8 +22,8 @@ func maskedBelowAdmin(t *testing.T) *access.Masker {
 	return masker
 }
 
-// TestResetTellsNoValue: an owner who is shown pseudonyms names a source by them, and is answered with them; else an act would reveal what
-// only a reveal may, which is audited.
+// TestResetTellsNoValue: an owner who is shown pseudonyms names a source by them, and is answered with them; else an
+// act would reveal what only a reveal may, which is audited.
 func TestResetTellsNoValue(t *testing.T) {
 	masker := maskedBelowAdmin(t)
 	b := newBed(t, masker)

@@ -114,8 +114,9 @@ func (a *API) table() []route {
 		all = append(all, route{
 			Route: get("/api/v1/rules/{rule}/counters", "rule"), name: "getCount",
 			summary: "What a rule has counted of a source by now, asked of the process that counts it",
-			params:  []param{{name: "subject", doc: "the source as the rule counts it, canonical; none for the empty key"}},
-			answer:  Count{}, handle: getCount,
+			params: []param{{name: "subject",
+				doc: "the source as the rule counts it, canonical; none for the empty key"}},
+			answer: Count{}, handle: getCount,
 		})
 	}
 	return slices.Concat(all, a.asking(), a.doing(), a.live())
@@ -144,9 +145,11 @@ func (a *API) doing() []route {
 		{Route: access.Route{Method: http.MethodPost, Pattern: "/api/v1/apply", Act: access.Apply, Body: true}, name: "applyRules",
 			summary: "Make the stored rules and allow lists those of documents; dry_run plans, and shown carries out only the plan that was shown",
 			body:    acts.ApplyRequest{}, answer: acts.ApplyDone{}, documents: true, handle: apply},
-		{Route: access.Route{Method: http.MethodPost, Pattern: "/api/v1/try", Act: access.Apply, Body: true}, name: "tryRules",
-			summary: "What documents would do, were they applied: what would change, what their tests say, and what their rules make of the latest requests. Nothing is changed",
-			body:    acts.TryRequest{}, answer: acts.Tried{}, documents: true, handle: try},
+		{Route: access.Route{Method: http.MethodPost, Pattern: "/api/v1/try", Act: access.Apply, Body: true},
+			name: "tryRules",
+			summary: "What documents would do, were they applied: what would change, what their tests say, and what " +
+				"their rules make of the latest requests. Nothing is changed",
+			body: acts.TryRequest{}, answer: acts.Tried{}, documents: true, handle: try},
 		{Route: post("/api/v1/rules/{rule}/release", access.Release, "rule"), name: "releaseBlock",
 			summary: "Lift a block. 202: it is on its way, and ENFORCE has not acted yet", body: acts.ReleaseRequest{}, answer: acts.ReleaseDone{}, unfinished: true, handle: release},
 		{Route: post("/api/v1/blocks", access.Block, ""), name: "blockSource",

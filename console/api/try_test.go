@@ -22,7 +22,8 @@ func (trials) Tests(context.Context, []acts.File, []rules.AllowList) ([]acts.Rul
 	return []acts.RuleTest{{Rule: "tokens", Name: "is over", Line: 7, OK: true}}, nil, nil
 }
 
-func (trials) Traffic(_ context.Context, set *rules.Set, _ []rules.AllowList, over time.Duration) (acts.TrafficTried, error) {
+func (trials) Traffic(_ context.Context, set *rules.Set, _ []rules.AllowList, over time.Duration) (acts.TrafficTried,
+	error) {
 	until := traffic.At(time.Now())
 	out := acts.TrafficTried{Until: until, Since: until.Add(-over), Events: 9}
 	for i := range set.Rules {
@@ -54,7 +55,8 @@ func TestTriedTellsNoValue(t *testing.T) {
 	}
 	var tried acts.Tried
 	b.ask(t, "adam", "POST", "/api/v1/try", request).read(t, &tried)
-	if tried.Plan == nil || len(tried.Changes) != 1 || len(tried.Tests) != 1 || tried.Traffic == nil || tried.Traffic.Events != 9 {
+	if tried.Plan == nil || len(tried.Changes) != 1 || len(tried.Tests) != 1 || tried.Traffic == nil ||
+		tried.Traffic.Events != 9 {
 		t.Errorf("tried: %+v", tried)
 	}
 	if r, err := b.Rules.Find(t.Context(), "tokens"); err != nil || len(r.Versions) != 1 {
@@ -62,12 +64,14 @@ func TestTriedTellsNoValue(t *testing.T) {
 	}
 }
 
-// TestPlansNameNobody: what would change in an allow list names whom it lets pass, and why. Who is shown pseudonyms is not
-// shown that, of documents that he tries, plans or applies; and a plan that he was shown so is carried out all the same.
+// TestPlansNameNobody: what would change in an allow list names whom it lets pass, and why. Who is shown pseudonyms is
+// not shown that, of documents that he tries, plans or applies; and a plan that he was shown so is carried out all the
+// same.
 func TestPlansNameNobody(t *testing.T) {
 	b := newBed(t, maskedBelowAdmin(t))
 	list := func(entries string) []acts.File {
-		return []acts.File{{Name: "office.yaml", Text: "kind: allow\nid: office\nowner: identity\nentries: " + entries + "\n"}}
+		return []acts.File{{Name: "office.yaml", Text: "kind: allow\nid: office\nowner: identity\nentries: " +
+			entries + "\n"}}
 	}
 	if got := b.ask(t, "adam", "POST", "/api/v1/apply", acts.ApplyRequest{Reason: "x",
 		Files: list(`[{cidr: 198.51.100.77, reason: "the CEO 198.51.100.78"}, {cidr: 203.0.113.9, reason: "alice at home"}]`)}); got.status != 200 {
@@ -94,7 +98,8 @@ func TestPlansNameNobody(t *testing.T) {
 	var planned acts.ApplyDone
 	b.ask(t, "otto", "POST", "/api/v1/apply", asked).read(t, &planned)
 	asked.DryRun, asked.Shown, asked.Reason = false, planned.Plan, "over"
-	if got := b.ask(t, "otto", "POST", "/api/v1/apply", asked); got.status != http.StatusOK || strings.Contains(string(got.body), "alice") {
+	if got := b.ask(t, "otto", "POST", "/api/v1/apply", asked); got.status != http.StatusOK ||
+		strings.Contains(string(got.body), "alice") {
 		t.Errorf("what was shown is applied: %d %s", got.status, got.body)
 	}
 	if got := b.ask(t, "otto", "POST", "/api/v1/apply", asked); got.status != http.StatusConflict {

@@ -141,7 +141,8 @@ func (p acting) route() {
 		}
 		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
 	}))
-	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answeredIn(releaseWithin, p.release))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release},
+		p.answeredIn(releaseWithin, p.release))
 	p.routeErase()
 	p.routeBlock()
 	p.routeNever()
@@ -248,7 +249,8 @@ func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error
 			done, err = p.o.Acts.Promote(ctx, actor, asked)
 			told = promoted(asked.To, &done)
 		} else {
-			done, err = p.o.Acts.SetMode(ctx, actor, acts.ModeRequest{Rule: id, Mode: a.mode, Reason: reason, Seen: r.PostFormValue("seen")})
+			done, err = p.o.Acts.SetMode(ctx, actor, acts.ModeRequest{Rule: id, Mode: a.mode, Reason: reason,
+				Seen: r.PostFormValue("seen")})
 			if !done.Changed {
 				told = "?did=already"
 			}
@@ -358,11 +360,12 @@ func did(q url.Values) string {
 		"never-remove":  "Removed: its addresses may be blocked again.",
 		"block":         "Blocked: gates refuse its requests.",
 		"ordered":       "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
-		"resume":        "Accepted: its stage goes on within seconds, and a loss record in history says what is missing.",
-		"resume-again":  "This gap had been accepted before: nothing has changed.",
-		"erase":         "Erased from history: the audit trail tells what, under a pseudonym.",
-		"erasing":       "The erasure goes on: the audit trail tells when it is done.",
-		"keep":          "The view is saved.", "drop": "The view is removed.",
+		"resume": "Accepted: its stage goes on within seconds, and a loss record in history says what is " +
+			"missing.",
+		"resume-again": "This gap had been accepted before: nothing has changed.",
+		"erase":        "Erased from history: the audit trail tells what, under a pseudonym.",
+		"erasing":      "The erasure goes on: the audit trail tells when it is done.",
+		"keep":         "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]
 }
 

@@ -28,7 +28,8 @@ var _ Acts = (*doer)(nil)
 
 func (d *doer) Promote(_ context.Context, _ access.Actor, r acts.PromoteRequest) (acts.ModeDone, error) {
 	d.did = append(d.did, r)
-	return acts.ModeDone{ModeSet: rulestore.ModeSet{Changed: !d.unchanged}, SinceLooked: acts.SinceLooked{Grown: d.grown}},
+	return acts.ModeDone{ModeSet: rulestore.ModeSet{Changed: !d.unchanged},
+			SinceLooked: acts.SinceLooked{Grown: d.grown}},
 		d.refuses
 }
 
@@ -118,7 +119,8 @@ func (d *doer) Partitions(context.Context, access.Actor) ([]acts.Partition, erro
 			Watermark: sceneTime().Add(-5 * time.Second), Reported: now.Add(-4 * time.Minute)},
 		{Side: ingest.SideKeyed, Partition: 12, State: ingest.Halted, Owner: "weir-run-2", Offset: 66_104, End: 68_930,
 			Epoch: 4, Watermark: sceneTime().Add(-3 * time.Minute), Reported: now.Add(-2 * time.Second),
-			Reason: "records of source partition 5 before offset 4711 never came", GapSource: &source, GapOffset: &offset},
+			Reason: "records of source partition 5 before offset 4711 never came", GapSource: &source,
+			GapOffset: &offset},
 	}, nil
 }
 

@@ -236,7 +236,8 @@ func TestInBrowser(t *testing.T) {
 	}{
 		{"looks", looksRight}, {"named", pagesAreNamed}, {"without script", withoutScript},
 		{"keyboard", promoteByKeyboard}, {"six actions", letPassInSixActions}, {"many rules", manyRules},
-		{"writes a rule", writesARule}, {"limits", limitsFollow}, {"hostile text", hostileTextIsShown}, {"counts", countsFollow},
+		{"writes a rule", writesARule}, {"limits", limitsFollow}, {"hostile text", hostileTextIsShown},
+		{"counts", countsFollow},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(chrome, t) })
 	}

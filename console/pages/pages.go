@@ -196,11 +196,13 @@ func (s *shell) Schemes() []tab {
 }
 
 // answered runs a page with a deadline, and shows its error as a page.
-func (p *Pages) answered(show func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) answered(show func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter,
+	r *http.Request) {
 	return p.answeredIn(answerWithin, show)
 }
 
-func (p *Pages) answeredIn(within time.Duration, show func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) answeredIn(within time.Duration, show func(w http.ResponseWriter,
+	r *http.Request) error) func(w http.ResponseWriter, r *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), within)
 		defer cancel()
@@ -282,9 +284,12 @@ func (p *Pages) fail(w http.ResponseWriter, r *http.Request, status int, err err
 	case http.StatusForbidden:
 		f.Title, f.Next = "You may not see this", "Ask an admin of this installation for another role."
 	case http.StatusNotFound:
-		f.Title, f.Next = "There is no such page", "The search box takes a block id, an address, a device, a user and the name of a rule."
+		f.Title, f.Next = "There is no such page",
+			"The search box takes a block id, an address, a device, a user and the name of a rule."
 	default:
-		f.Title, f.Next = "A store does not answer", "Nothing is lost: the stream goes on without this page. Try again, or see what is wrong with the installation."
+		f.Title, f.Next = "A store does not answer",
+			"Nothing is lost: the stream goes on without this page. Try again, or see what is wrong with the "+
+				"installation."
 		f.Command = p.o.Command + " doctor"
 		p.o.Logger.Warn("console: a page cannot be shown", "path", r.URL.Path, "error", err)
 		w.Header().Set("Retry-After", "5")
@@ -309,7 +314,8 @@ func schemeOf(r *http.Request) string {
 // scheme sets whether pages are light or dark, and goes back to where the visitor was.
 func (p *Pages) scheme(w http.ResponseWriter, r *http.Request) {
 	to := r.URL.Query().Get("to")
-	c := &http.Cookie{Name: cookieScheme, Value: to, Path: "/", MaxAge: int((365 * 24 * time.Hour).Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	c := &http.Cookie{Name: cookieScheme, Value: to, Path: "/", MaxAge: int((365 * 24 * time.Hour).Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	switch to {
 	case "light", "dark":
 	case "system":
@@ -325,7 +331,8 @@ func (p *Pages) scheme(w http.ResponseWriter, r *http.Request) {
 // backTo is a page of this server: another host would be somebody else's page after our address.
 func backTo(address string) string {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.Path, "//") || strings.ContainsAny(address, "\\\r\n\t") {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, "/") ||
+		strings.HasPrefix(u.Path, "//") || strings.ContainsAny(address, "\\\r\n\t") {
 		return "/"
 	}
 	return u.RequestURI()

@@ -28,7 +28,8 @@ func TestPartitionsGoOn(t *testing.T) {
 		goes, says    string
 		done          int
 	}{
-		{"the gap that was shown", form, letting12("5", "4711", "a disk \u202e", "yes"), nil, 303, "/partitions?did=resume",
+		{"the gap that was shown", form, letting12("5", "4711", "a disk \u202e", "yes"), nil, 303,
+			"/partitions?did=resume",
 			"", 1},
 		{"once more", form, letting12("5", "4711", "again", "yes"), nil, 303, "/partitions?did=resume-again", "", 1},
 		{"no tick", form, letting12("5", "4711", "a disk", ""), nil, 422, "", "tick the box", 0},
@@ -40,7 +41,8 @@ func TestPartitionsGoOn(t *testing.T) {
 		{"the gap of a second tab", form, letting12("5", "4000", "a disk", "yes"),
 			&acts.GapChangedError{Seen: "offset 4000 of source partition 5", Now: now[3]}, 409, "",
 			"now stands at the gap before offset 4711 of source partition 5", 1},
-		{"it went on meanwhile", form, letting12("5", "4711", "a disk", "yes"), &acts.NotStoppedError{Partition: now[2]},
+		{"it went on meanwhile", form, letting12("5", "4711", "a disk", "yes"),
+			&acts.NotStoppedError{Partition: now[2]},
 			409, "", "keyed/0 is running: there is nothing to accept", 1},
 		{"not by him", form, letting12("5", "4711", "a disk", "yes"), &access.Forbidden{Act: access.Resume}, 403, "",
 			"You may not", 1},
@@ -91,7 +93,8 @@ func TestPartitionsGoOn(t *testing.T) {
 // where it is said that one has stopped a link leads there.
 func TestPartitionsAreShown(t *testing.T) {
 	s := newScene()
-	s.pulse.Problems = []console.Problem{console.StoppedPartition("keyed", 12), {Part: "Kafka", Detail: "does not answer"}}
+	s.pulse.Problems = []console.Problem{console.StoppedPartition("keyed", 12),
+		{Part: "Kafka", Detail: "does not answer"}}
 	o := s.options()
 	var err error
 	if o.Masker, err = access.NewMasker(access.Masking{Key: []byte(strings.Repeat("k", access.MaskKeyBytes)),
@@ -124,8 +127,9 @@ func TestPartitionsAreShown(t *testing.T) {
 		}
 		last = at
 	}
-	if strings.Count(body, "/resume\"") != 1 || !strings.Contains(body, "2 of 4 have stopped") || !strings.Contains(body,
-		"not reported") ||
+	if strings.Count(body, "/resume\"") != 1 || !strings.Contains(body, "2 of 4 have stopped") ||
+		!strings.Contains(body,
+			"not reported") ||
 		strings.Contains(body, "\u202e") {
 		t.Errorf("an admin is shown %s", body)
 	}

@@ -106,7 +106,8 @@ func (p acting) lift(r *http.Request, see *reading, subject traffic.Subject) (to
 	}
 	done, err := p.o.Acts.Release(ctx, actor, acts.ReleaseRequest{Rule: rule, Subject: subject,
 		Reason: r.PostFormValue("reason"), Wait: releaseWait})
-	if none := (*acts.NotBlockedError)(nil); entry != nil && errors.As(err, &none) { // it is over, or somebody was quicker
+	// it is over, or somebody was quicker
+	if none := (*acts.NotBlockedError)(nil); entry != nil && errors.As(err, &none) {
 		return "passed", nil
 	}
 	if err == nil && done.Release == "" {

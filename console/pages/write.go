@@ -106,7 +106,8 @@ type writing struct{ acting }
 
 func (p writing) route() {
 	for _, route := range []access.Route{
-		{Pattern: "/write", Act: access.Apply, Body: true}, {Pattern: "/rules/{rule}/edit", Act: access.Apply, Rule: "rule"},
+		{Pattern: "/write", Act: access.Apply, Body: true}, {Pattern: "/rules/{rule}/edit", Act: access.Apply,
+			Rule: "rule"},
 	} {
 		open := route
 		if open.Method = http.MethodGet; open.Body { // it is empty, and of no rule yet
@@ -247,7 +248,8 @@ func (v *writePage) name() string {
 	return "text.yaml"
 }
 
-// after is the page that follows when it was applied: that of the first rule or, where there is none, of the first list.
+// after is the page that follows when it was applied: that of the first rule or, where there is none, of the first
+// list.
 func (v *writePage) after(plan *rulestore.Plan) string {
 	switch {
 	case plan != nil && len(plan.Changes) > 0:
@@ -381,7 +383,8 @@ func shownLines(text string) string {
 
 // trafficOf is what rules make of the latest requests, for this visitor.
 func trafficOf(see *reading, t *acts.TrafficTried) *trafficView {
-	out := &trafficView{Since: t.Since, Until: t.Until, Shorter: shown.Text(t.Shorter), Events: t.Events, Unread: t.Unread}
+	out := &trafficView{Since: t.Since, Until: t.Until, Shorter: shown.Text(t.Shorter), Events: t.Events,
+		Unread: t.Unread}
 	for i := range t.Rules {
 		one := ruleTriedView{RuleTried: t.Rules[i]}
 		if one.Block != nil {

@@ -31,9 +31,11 @@ func triedAs(rule string) acts.Tried {
 		Warnings: []rules.Problem{{File: "login-stuffing.yaml", Line: 3, Field: "limit", Got: "3", Allowed: "more"}},
 		Tests: []acts.RuleTest{{Rule: rule, Name: "passes", Line: 4, OK: true},
 			{Rule: rule, Name: "fails\u202e", Line: 9, Diff: "- {count: 1}\n+ {count: 2}"}},
-		Traffic: &acts.TrafficTried{Since: sceneTime().Add(-300e9), Until: sceneTime(), Shorter: "there are more than 7",
-			Events: 1234, Unread: 2, Rules: []acts.RuleTried{{Rule: rule, Matched: 90, Sources: 2, Episodes: 3, AtLeast: true,
-				Top: []acts.SourceTried{{Subject: "ip=203.0.113.7%2F32", Over: 17, Peak: 5}}, TopCut: 1,
+		Traffic: &acts.TrafficTried{Since: sceneTime().Add(-300e9), Until: sceneTime(),
+			Shorter: "there are more than 7",
+			Events:  1234, Unread: 2, Rules: []acts.RuleTried{{Rule: rule, Matched: 90, Sources: 2, Episodes: 3,
+				AtLeast: true,
+				Top:     []acts.SourceTried{{Subject: "ip=203.0.113.7%2F32", Over: 17, Peak: 5}}, TopCut: 1,
 				Block: &acts.BlockTried{Held: 2, Refused: 45, Share: 0.0365}}}},
 	}
 }
@@ -80,10 +82,13 @@ func TestDocumentsAreTriedThenApplied(t *testing.T) {
 	if status != 200 || !strings.Contains(body, "id: login-stuffing") || strings.Contains(body, `value="apply"`) {
 		t.Fatalf("status %d; the form is to have the rule's document, and no button that applies it: %s", status, body)
 	}
-	status, body, _ = post(t, p, admin(), at, url.Values{"text": {strings.ReplaceAll(edited, "\n", "\r\n")}, "do": {"try"}})
-	for _, want := range []string{"limit 8 → 3", "waits for its promotion", "1 of 2 failed", "fails", `\u{202e}`, "+ {count: 2}",
+	status, body, _ = post(t, p, admin(), at, url.Values{"text": {strings.ReplaceAll(edited, "\n", "\r\n")},
+		"do": {"try"}})
+	for _, want := range []string{"limit 8 → 3", "waits for its promotion", "1 of 2 failed", "fails", `\u{202e}`,
+		"+ {count: 2}",
 		"line 3", "limit: 3", "<b>2</b> sources over the limit", "refused 45 requests", "3.65 %", "203.0.113.7",
-		"1 more sources are not listed", "there are more than 7", "2 records could not be read", "at least", "1 of its tests fail"} {
+		"1 more sources are not listed", "there are more than 7", "2 records could not be read", "at least",
+		"1 of its tests fail"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("status %d, %q is missing in %s", status, want, body)
 		}
@@ -107,7 +112,8 @@ func TestDocumentsAreTriedThenApplied(t *testing.T) {
 // Whatever the client sends: nothing is applied that is not right, and what was written is not lost.
 func TestDocumentsAreNotApplied(t *testing.T) {
 	own := triedAs("login-stuffing")
-	whole := url.Values{"text": {edited}, "do": {"apply"}, "reason": {"calmer"}, "confirm": {"yes"}, "tried": {digestOf(edited)}}
+	whole := url.Values{"text": {edited}, "do": {"apply"}, "reason": {"calmer"}, "confirm": {"yes"},
+		"tried": {digestOf(edited)}}
 	with := func(name, value string) url.Values {
 		f := url.Values{}
 		for k, v := range whole {
@@ -127,18 +133,25 @@ func TestDocumentsAreNotApplied(t *testing.T) {
 		status        int
 		says          string
 	}{
-		{"changed since", "", admin(), with("text", edited+"# more\n"), own, nil, nil, 409, "has changed since it was tried"},
+		{"changed since", "", admin(), with("text", edited+"# more\n"), own, nil, nil, 409,
+			"has changed since it was tried"},
 		{"never tried", "", admin(), with("tried", ""), own, nil, nil, 409, "has changed since it was tried"},
 		{"without what was shown", "", admin(), whole, own, nil, nil, 409, "has changed since it was tried"},
 		{"no tick", "", admin(), with("confirm", ""), own, nil, nil, 422, "tick the box"},
 		{"no reason", "", admin(), with("reason", " … "), own, nil, nil, 422, "words that say why"},
 		{"no plan", "", admin(), with("plan", "{"), own, nil, nil, 422, "what the form had"},
-		{"another rule", "", admin(), with("plan", planOf(other)), other, nil, nil, 422, "one document, of the rule login-stuffing"},
-		{"another rule tried", "", admin(), with("do", "try"), other, nil, nil, 422, "one document, of the rule login-stuffing"},
-		{"problems", "", admin(), with("do", "try"), acts.Tried{}, problems, nil, 422, "limit: got &#34;x&#34;, allowed a number"},
-		{"nothing in it", "/write", admin(), with("do", "try"), acts.Tried{}, acts.ErrNoRules, nil, 422, "no rule and no allow list"},
-		{"somebody was quicker", "/write", admin(), with("plan", planOf(own)), own, nil, rulestore.ErrOvertaken, 409, "Look at what it would do"},
-		{"a store is away", "/write", admin(), with("do", "try"), acts.Tried{}, errors.New("PostgreSQL"), nil, 503, "does not answer"},
+		{"another rule", "", admin(), with("plan", planOf(other)), other, nil, nil, 422,
+			"one document, of the rule login-stuffing"},
+		{"another rule tried", "", admin(), with("do", "try"), other, nil, nil, 422,
+			"one document, of the rule login-stuffing"},
+		{"problems", "", admin(), with("do", "try"), acts.Tried{}, problems, nil, 422,
+			"limit: got &#34;x&#34;, allowed a number"},
+		{"nothing in it", "/write", admin(), with("do", "try"), acts.Tried{}, acts.ErrNoRules, nil, 422,
+			"no rule and no allow list"},
+		{"somebody was quicker", "/write", admin(), with("plan", planOf(own)), own, nil, rulestore.ErrOvertaken, 409,
+			"Look at what it would do"},
+		{"a store is away", "/write", admin(), with("do", "try"), acts.Tried{}, errors.New("PostgreSQL"), nil, 503,
+			"does not answer"},
 		{"not by a viewer", "", somebody(access.Viewer), whole, own, nil, nil, 403, "You may not"},
 		{"not by another owner", "", somebody(access.Owner, "search"), whole, own, nil, nil, 403, "You may not"},
 		{"of no rule", "/rules/nobody/edit", admin(), whole, own, nil, nil, 404, "nobody"},
@@ -155,7 +168,8 @@ func TestDocumentsAreNotApplied(t *testing.T) {
 			}
 			status, body, h := post(t, newPages(t, s.options()), tt.as, address, tt.form)
 			if status != tt.status || !strings.Contains(body, tt.says) || h.Get("Location") != "" {
-				t.Errorf("status %d, want %d; goes to %q; want %q in %s", status, tt.status, h.Get("Location"), tt.says, body)
+				t.Errorf("status %d, want %d; goes to %q; want %q in %s", status, tt.status, h.Get("Location"),
+					tt.says, body)
 			}
 			for _, did := range s.does.did {
 				if one, _ := did.(acts.ApplyRequest); !one.DryRun && tt.apply == nil {
@@ -182,7 +196,8 @@ func TestTriedSourcesAreMasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.does.tried.AllowLists = []rulestore.AllowChange{{List: "offices", Kind: rulestore.ChangeEdited, Version: 5,
-		Diff: []string{`cidr "198.51.100.77/32" removed`, `user "alice" removed`}, Refused: []string{"bob would be counted"}}}
+		Diff:    []string{`cidr "198.51.100.77/32" removed`, `user "alice" removed`},
+		Refused: []string{"bob would be counted"}}}
 	status, body, _ := post(t, newPages(t, o), somebody(access.Owner, "identity-platform"), "/write",
 		url.Values{"text": {edited}, "do": {"try"}})
 	for _, plain := range []string{"203.0.113.7", "198.51.100.77", "alice", "bob"} {

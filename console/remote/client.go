@@ -156,6 +156,7 @@ func (c *connection) ask(ctx context.Context, method, path string, query url.Val
 
 // unread says of an answer that it is none to what was asked.
 func (c *connection) unread(err error) error {
-	return fmt.Errorf("server %s: its answer cannot be read by this build: %w; is it the address of the console, and of a build that knows this question?",
+	return fmt.Errorf("server %s: its answer cannot be read by this build: %w; is it the address of the console, "+
+		"and of a build that knows this question?",
 		c.base, err)
 }

@@ -58,9 +58,9 @@ func New(t testing.TB) *Bed {
 	return at(t, testbed.PostgresCopy(t, formOf(t, counts()), prepare))
 }
 
-// Migrated returns the URL of a new database that has schema as weir migrate makes it, with the tables of the days that are ahead, a deployment
-// secret of its own, and nothing in it. An installation's first weir migrate goes on from there: what it costs PostgreSQL is paid once for all
-// tests of a day.
+// Migrated returns the URL of a new database that has schema as weir migrate makes it, with the tables of the days that
+// are ahead, a deployment secret of its own, and nothing in it. An installation's first weir migrate goes on from
+// there: what it costs PostgreSQL is paid once for all tests of a day.
 func Migrated(t testing.TB, schema string) string {
 	t.Helper()
 	url := testbed.PostgresCopy(t, formOf(t, retention.DayOf(now())), migrateWithDays)

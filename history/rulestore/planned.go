@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// same reports whether two plans change the same. They are compared as JSON, in which one of them may have been shown. What
-// they say of the entries of allow lists is left out: it follows from the document and the version before it, and whoever
-// may not see whom a list names was shown less.
+// same reports whether two plans change the same. They are compared as JSON, in which one of them may have been shown.
+// What they say of the entries of allow lists is left out: it follows from the document and the version before it, and
+// whoever may not see whom a list names was shown less.
 func (p *Plan) same(other *Plan) (bool, error) {
 	var texts [2][]byte
 	for i, plan := range []*Plan{p, other} {

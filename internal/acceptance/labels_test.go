@@ -183,8 +183,8 @@ func series(t *testing.T, p *process) map[string]bool {
 	return found
 }
 
-// TestNoLabelCarriesAnIdentity lets many thousands of clients through all stages and past a gate, at night a hundred thousand: after the first
-// thousand no series is new, and none says anything about who they are.
+// TestNoLabelCarriesAnIdentity lets many thousands of clients through all stages and past a gate, at night a hundred
+// thousand: after the first thousand no series is new, and none says anything about who they are.
 func TestNoLabelCarriesAnIdentity(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t, [3]int{2, labelKeyed, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0, "history: {rows_per_minute: 0}")

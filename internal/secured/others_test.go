@@ -120,7 +120,8 @@ func (in *installation) tablesOf(t *testing.T) {
 		"weir_detect":   "partition_states partition_owners checkpoints checkpoint_pieces",
 		"weir_enforce":  "rule_modes audit",
 		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions raised_limits gap_acceptances",
-		"weir_console":  "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions raised_limits gap_acceptances sessions sign_ins invites saved_views",
+		"weir_console": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes " +
+			"pending_versions raised_limits gap_acceptances sessions sign_ins invites saved_views",
 	}
 	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",
 		"saved_views": "weir_console"}

@@ -131,12 +131,13 @@ const waysOut = `ways out: install it (apt-get install postgresql, brew install 
 	`WEIR_TEST_POSTGRES=postgres://user:password@host:port/postgres to use a server of yours, with a role that may create ` +
 	`databases; or run "make test", which does its own set-up`
 
-// copyDatabase copies files as files where the server asks how, from PostgreSQL 15 on: its own choice, page by page through the log, takes twice
-// the time.
+// copyDatabase copies files as files where the server asks how, from PostgreSQL 15 on: its own choice, page by page
+// through the log, takes twice the time.
 func copyDatabase(admin, name, template string) error {
 	return connected(admin, func(ctx context.Context, conn *pgx.Conn) error {
 		var asks bool
-		if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int >= 150000").Scan(&asks); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int >= "+
+			"150000").Scan(&asks); err != nil {
 			return err
 		}
 		statement := "CREATE DATABASE " + name + " TEMPLATE " + template

@@ -50,7 +50,8 @@ func (p *Program) list() *cobra.Command {
 				head := []string{"LIST", "OWNER", "ENTRIES", "ENDED", "NAMED BY", "VERSION", "CHANGED", "BY"}
 				return terminal.List(p.Output, all, head, func(a api.AllowList) []string {
 					return []string{
-						a.List.ID, terminal.Brief(a.List.Owner), strconv.Itoa(len(a.List.Entries)), strconv.Itoa(ended(&a.AllowList,
+						a.List.ID, terminal.Brief(a.List.Owner), strconv.Itoa(len(a.List.Entries)),
+						strconv.Itoa(ended(&a.AllowList,
 							now)),
 						terminal.FirstFew(a.Rules), strconv.Itoa(a.Version), terminal.Stamp(a.Created), terminal.Brief(a.Author),
 					}
@@ -112,13 +113,15 @@ func (p *Program) sayList(found *api.AllowListAnswer) error {
 	fmt.Fprintf(p.Stdout, "# %s\n# ended: %d of %d entries\n", terminal.Cell(state),
 		ended(&found.AllowList.AllowList, traffic.At(time.Now())), entries)
 	if found.Hidden > 0 {
-		fmt.Fprintf(p.Stdout, "# hidden: the values of %d of %d entries, so this is no document to apply\n", found.Hidden,
+		fmt.Fprintf(p.Stdout, "# hidden: the values of %d of %d entries, so this is no document to apply\n",
+			found.Hidden,
 			entries)
 	}
 	fmt.Fprintln(p.Stdout, found.List.YAML())
 	head := []string{"VERSION", "ENTRIES", "CREATED", "AUTHOR", "REASON"}
 	return terminal.List(p.Output, found.Versions, head, func(v rulestore.AllowVersion) []string {
-		return []string{strconv.Itoa(v.Version), strconv.Itoa(v.Entries), terminal.Stamp(v.Created), terminal.Brief(v.Author),
+		return []string{strconv.Itoa(v.Version), strconv.Itoa(v.Entries), terminal.Stamp(v.Created),
+			terminal.Brief(v.Author),
 			terminal.Brief(v.Reason)}
 	})
 }

@@ -24,8 +24,8 @@ type Program struct {
 	*terminal.Output
 	// Does wraps a command's work: from there on a failure is the work's.
 	Does func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
-	// WithCounts opens who tells what rules have counted: the server that is to be asked, or the process at an address; at
-	// none, the one that counts.
+	// WithCounts opens who tells what rules have counted: the server that is to be asked, or the process at an address;
+	// at none, the one that counts.
 	WithCounts func(cmd *cobra.Command, at string, work func(context.Context, desk.Reader, api.Counts) error) error
 	// WithDesk opens what resets counts: the configured installation, or the server that is to be asked.
 	WithDesk func(cmd *cobra.Command, work func(context.Context, *desk.Desk) error) error

@@ -141,5 +141,6 @@ func windowRow(w detectors.LookWindow) []string {
 		limit += fmt.Sprintf(", %d where %s", t.Limit, terminal.Brief(t.When))
 	}
 	return []string{w.Of, strconv.Itoa(w.Version), count, limit,
-		duration.Format(time.Duration(w.WindowMS) * time.Millisecond), terminal.Time(w.From), terminal.Time(w.To), since, hit}
+		duration.Format(time.Duration(w.WindowMS) * time.Millisecond), terminal.Time(w.From), terminal.Time(w.To),
+		since, hit}
 }

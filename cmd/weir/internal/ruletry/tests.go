@@ -185,7 +185,10 @@ func readTests(paths []string, identity traffic.IdentityMap) (all []story.Test, 
 		return nil, nil, err
 	}
 	all = append(all, stories...)
-	slices.SortStableFunc(all, func(a, b story.Test) int { return slices.Index(names, a.File) - slices.Index(names, b.File) })
+	slices.SortStableFunc(all, func(a, b story.Test) int {
+		return slices.Index(names, a.File) - slices.Index(names,
+			b.File)
+	})
 	return all, untested, nil
 }
 
@@ -196,9 +199,9 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("tests: got %d events in all documents, allowed %d at once", e.Got, e.Most)
 }
 
-// DocumentTests reads the tests of documents, in the order of the files. Rules may name stored allow lists, and those of
-// the files take the place of those of the same id. untested are rules without a test. What is wrong is rules.Problems; that
-// the tests have more events in all than most is a *TooManyError; 0 is no bound.
+// DocumentTests reads the tests of documents, in the order of the files. Rules may name stored allow lists, and those
+// of the files take the place of those of the same id. untested are rules without a test. What is wrong is
+// rules.Problems; that the tests have more events in all than most is a *TooManyError; 0 is no bound.
 func DocumentTests(files []rules.File, stored []rules.AllowList, env rules.Environment, most int) (all []story.Test,
 	untested []string, err error) {
 	tested, events := map[string]bool{}, 0

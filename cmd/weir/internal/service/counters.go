@@ -95,7 +95,8 @@ func firstAddress() string {
 	return ""
 }
 
-// ServeHTTP answers with api.Count or NotCounted. What a client has sent is in no answer but the subject, which is one of the key's.
+// ServeHTTP answers with api.Count or NotCounted. What a client has sent is in no answer but the subject, which is one
+// of the key's.
 func (c *counters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, answer := c.answer(r)
 	c.asked.WithLabelValues(strconv.Itoa(code)).Inc()

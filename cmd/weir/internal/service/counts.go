@@ -48,7 +48,8 @@ type Counts struct {
 
 var _ api.Counts = (*Counts)(nil)
 
-// NewCounts asks the process at an address, http://HOST:PORT, or where that is empty the one that reports the partition.
+// NewCounts asks the process at an address, http://HOST:PORT, or where that is empty the one that reports the
+// partition.
 func NewCounts(h *history.Store, at string) *Counts {
 	return &Counts{history: h, at: at, client: newCountsClient(), asking: make(chan struct{}, mostAsking)}
 }
@@ -143,11 +144,13 @@ func (q *question) owner(ctx context.Context, partition int) (base, owner string
 		return "", "", err
 	case !found:
 		return "", "",
-			fmt.Errorf("nobody has reported keyed partition %d, which counts this source: is weir run --stages detect running? "+
+			fmt.Errorf("nobody has reported keyed partition %d, which counts this source: is weir run --stages "+
+				"detect running? "+
 				"What was counted before is in its snapshot, and goes on with it", partition)
 	case p.Address == "":
 		return "", "",
-			fmt.Errorf("keyed partition %d is %s's, which does not say where it answers: name its http.listen address with --at", partition, terminal.Safe(p.Owner))
+			fmt.Errorf("keyed partition %d is %s's, which does not say where it answers: name its http.listen "+
+				"address with --at", partition, terminal.Safe(p.Owner))
 	}
 	return p.Address, fmt.Sprintf("%s, which reported keyed partition %d at %s", terminal.Safe(p.Owner), partition,
 		terminal.Stamp(p.Reported)), nil
@@ -170,7 +173,8 @@ func (q *question) askAt(ctx context.Context, base, owner string) (api.Count, er
 			err = wrapped.Err
 		}
 		return api.Count{},
-			fmt.Errorf("%s%s does not answer: %w. Its http.listen address must be reached from here; --at names another one",
+			fmt.Errorf("%s%s does not answer: %w. Its http.listen address must be reached from here; --at names "+
+				"another one",
 				terminal.Safe(base), owner, err)
 	}
 	defer func() { _ = response.Body.Close() }()
@@ -182,7 +186,8 @@ func (q *question) askAt(ctx context.Context, base, owner string) (api.Count, er
 		counted := api.Count{}
 		if err := json.Unmarshal(body, &counted); err != nil || counted.Rule != q.rule.Newest.Version.ID ||
 			counted.Subject != q.who {
-			return api.Count{}, fmt.Errorf("%s%s gives no answer of a weir that detects: %w", terminal.Safe(base), owner,
+			return api.Count{}, fmt.Errorf("%s%s gives no answer of a weir that detects: %w", terminal.Safe(base),
+				owner,
 				errors.Join(err, errors.New("not what was asked for")))
 		}
 		return counted, nil
@@ -194,7 +199,8 @@ func (q *question) askAt(ctx context.Context, base, owner string) (api.Count, er
 func countRefusal(code int, body []byte, base, owner string) error {
 	var said NotCounted
 	if json.Unmarshal(body, &said) != nil || said.Problem == "" {
-		return fmt.Errorf("%s%s answers %d, which no weir does that detects and knows this question: upgrade it, or name another with --at", terminal.Safe(base), owner, code)
+		return fmt.Errorf("%s%s answers %d, which no weir does that detects and knows this question: upgrade it, or "+
+			"name another with --at", terminal.Safe(base), owner, code)
 	}
 	text := said.Problem
 	if said.Owner != "" {

@@ -175,8 +175,8 @@ type Span struct {
 // shortest is the least time that rules are tried on; more requests than are allowed in it are too many.
 const shortest = time.Second
 
-// Since is from when on at most so many records were appended: over before Until, or less where there are more. The rate
-// within the time is not even, so it is asked again until it fits.
+// Since is from when on at most so many records were appended: over before Until, or less where there are more. The
+// rate within the time is not even, so it is asked again until it fits.
 func (s Span) Since(ctx context.Context, over time.Duration, most int64) (traffic.Time, error) {
 	partitions := ingest.AllPartitions(s.Partitions)
 	bounds, err := s.Log.Bounds(ctx, partitions)
@@ -200,7 +200,8 @@ func (s Span) Since(ctx context.Context, over time.Duration, most int64) (traffi
 			return since, nil
 		case over <= shortest:
 			return 0, &acts.UntriedError{Why: fmt.Sprintf(
-				"there were more than %d requests in the last second; weir backtest --from-live tries rules on any number", most)}
+				"there were more than %d requests in the last second; weir backtest --from-live tries rules on any "+
+					"number", most)}
 		}
 		fits := time.Duration(float64(over) * float64(most) / float64(n))
 		over = max(shortest, min(fits, over*9/10).Truncate(time.Second))
@@ -216,12 +217,14 @@ func tell(out *acts.TrafficTried, found *backtest.Result) {
 	for i := range found.Rules {
 		r := &found.Rules[i]
 		one := acts.RuleTried{
-			Rule: r.Rule, Matched: r.Matched, Counted: r.Counted, Sources: r.Sources, Episodes: r.Episodes, Over: r.Over,
+			Rule: r.Rule, Matched: r.Matched, Counted: r.Counted, Sources: r.Sources, Episodes: r.Episodes,
+			Over:    r.Over,
 			AtLeast: found.Evicted > 0, Top: []acts.SourceTried{}, TopCut: r.TopCut,
 		}
 		for j := range r.Top {
 			s := &r.Top[j]
-			one.Top = append(one.Top, acts.SourceTried{Subject: s.Subject, Episodes: s.Episodes, Over: s.Over, Peak: s.Peak})
+			one.Top = append(one.Top, acts.SourceTried{Subject: s.Subject, Episodes: s.Episodes, Over: s.Over,
+				Peak: s.Peak})
 		}
 		if b := r.Block; b != nil {
 			one.Block = &acts.BlockTried{Held: b.Held, Refused: b.Refused, Share: b.ShareOfAll}

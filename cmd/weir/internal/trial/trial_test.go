@@ -97,10 +97,11 @@ func TestSinceFits(t *testing.T) {
 
 // Tests name the stored allow lists, and those of the files in their place.
 func TestTestsKnowTheStoredLists(t *testing.T) {
-	trials := trial.New(trial.Options{Config: config.Default(), Environment: func(warn func(rules.Problem)) (rules.Environment, error) {
-		conditions, err := condition.New()
-		return rules.Environment{Conditions: conditions, Warn: warn}, err
-	}})
+	trials := trial.New(trial.Options{Config: config.Default(),
+		Environment: func(warn func(rules.Problem)) (rules.Environment, error) {
+			conditions, err := condition.New()
+			return rules.Environment{Conditions: conditions, Warn: warn}, err
+		}})
 	const rule = `id: flood
 owner: tests
 match: {path: /x}
@@ -115,7 +116,8 @@ tests:
 	list := func(cidr string) string {
 		return "---\nkind: allow\nid: office\nowner: tests\nentries: [{cidr: " + cidr + ", reason: x}]\n"
 	}
-	stored := []rules.AllowList{{ID: "office", Entries: []rules.AllowEntry{{Kind: rules.AllowCIDR, Value: "192.0.2.1/32"}}}}
+	stored := []rules.AllowList{{ID: "office", Entries: []rules.AllowEntry{{Kind: rules.AllowCIDR,
+		Value: "192.0.2.1/32"}}}}
 	for _, tt := range []struct {
 		name, text string
 		want       [2]bool
@@ -125,18 +127,22 @@ tests:
 			t.Errorf("%s: %+v, %v, %v", tt.name, all, untested, err)
 		}
 	}
-	if _, _, err := trials.Tests(t.Context(), []acts.File{{Name: "flood.yaml", Text: rule}}, nil); err == nil || !strings.Contains(err.Error(), "office") {
+	if _, _, err := trials.Tests(t.Context(), []acts.File{{Name: "flood.yaml", Text: rule}}, nil); err == nil ||
+		!strings.Contains(err.Error(), "office") {
 		t.Errorf("a list that there is not: %v", err)
 	}
-	long := strings.Replace(rule, "{at: 0s, path: /x, ip: 192.0.2.2}", "{at: 0s, path: /x, ip: 192.0.2.2, times: 60000, every: 1s}", 1)
-	twice := []acts.File{{Name: "a.yaml", Text: long}, {Name: "b.yaml", Text: strings.Replace(long, "id: flood", "id: other", 1)}}
+	long := strings.Replace(rule, "{at: 0s, path: /x, ip: 192.0.2.2}",
+		"{at: 0s, path: /x, ip: 192.0.2.2, times: 60000, every: 1s}", 1)
+	twice := []acts.File{{Name: "a.yaml", Text: long}, {Name: "b.yaml", Text: strings.Replace(long, "id: flood",
+		"id: other", 1)}}
 	var many *acts.Invalid
 	if _, _, err := trials.Tests(t.Context(), twice, stored); !errors.As(err, &many) || many.Field != "files" {
 		t.Errorf("tests of two files have 120,002 events: %v", err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, _, err := trials.Tests(ended, []acts.File{{Name: "flood.yaml", Text: rule}}, stored); !errors.Is(err, context.Canceled) {
+	if _, _, err := trials.Tests(ended, []acts.File{{Name: "flood.yaml", Text: rule}}, stored); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("nobody waits any more: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package versions has the commands of weir rules that compare, try, take back and write out versions of rules, and that raise a limit for
-// a time.
+// Package versions has the commands of weir rules that compare, try, take back and write out versions of rules, and
+// that raise a limit for a time.
 package versions
 
 import (
@@ -82,7 +82,8 @@ func Worded(files int, paths []string, err error) error {
 
 // Commands are the commands of this package.
 func Commands(h *Host) []*cobra.Command {
-	return []*cobra.Command{diffCommand(h), historyCommand(h), rollbackCommand(h), exportCommand(h), setLimitCommand(h), tryCommand(h)}
+	return []*cobra.Command{diffCommand(h), historyCommand(h), rollbackCommand(h), exportCommand(h),
+		setLimitCommand(h), tryCommand(h)}
 }
 
 // versionNumber reads a version of a rule from the command line.

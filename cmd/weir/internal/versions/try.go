@@ -107,7 +107,8 @@ func trafficText(t *acts.Tried) string {
 		return "not tried on requests: " + terminal.Safe(t.NoTraffic) + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "tried on %s that Kafka took from %s to %s", plural.Of(tr.Events, "request"), terminal.Time(tr.Since),
+	fmt.Fprintf(&b, "tried on %s that Kafka took from %s to %s", plural.Of(tr.Events, "request"),
+		terminal.Time(tr.Since),
 		terminal.Time(tr.Until))
 	if tr.Shorter != "" {
 		b.WriteString(": " + terminal.Safe(tr.Shorter))
@@ -122,7 +123,8 @@ func trafficText(t *acts.Tried) string {
 		if r.AtLeast {
 			least = "at least "
 		}
-		fmt.Fprintf(&b, "%s: %s%s over the limit, in %s; it matches %s\n", r.Rule, least, plural.Of(r.Sources, "source"),
+		fmt.Fprintf(&b, "%s: %s%s over the limit, in %s; it matches %s\n", r.Rule, least, plural.Of(r.Sources,
+			"source"),
 			plural.Of(r.Episodes, "episode"), plural.Of(r.Matched, "request"))
 		if r.Block != nil {
 			fmt.Fprintf(&b, "    its block alone would have held %s%s, and refused %s (%s of all)\n", least,
