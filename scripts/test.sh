@@ -148,8 +148,7 @@ longest_first() {
 judged=(-real -ledger .ci/flakes.txt -servers internal/testbed/servers.txt)
 
 # landing: both halves at once, since most tests wait for a server most of the time. -p and -parallel are bounded by the program's own
-# deadlines (a session, a lease, a header), which hold in tests, too. cmd/weir has one of the
-# places for most of the run.
+# deadlines (a session, a lease, a header), which hold in tests, too.
 landing() {
 	programs
 	export WEIR_TEST_REPORT=$work/report WEIR_TEST_REQUIRE_REAL=1
@@ -157,7 +156,7 @@ landing() {
 	race=$(raced) other=$(unraced)
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "against real servers" "${judged[@]}" "$@" \
-		-- "${as_image[@]}" "${go_test[@]}" -p 3 -parallel 4 $other \
+		-- "${as_image[@]}" "${go_test[@]}" -p 2 -parallel 4 $other \
 		-- "${with_race[@]}" "${go_test_raced[@]}" -p 2 -parallel 4 $race
 }
 
