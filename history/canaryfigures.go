@@ -24,6 +24,10 @@ const (
 // rule of late: it may be away, and what it has not stored may be anything. The share of traffic is what its own blocks
 // refused, in the minutes that are told of from the second whole one on: in the first, whoever was over the limit
 // already met the block all at once. It is known only where refused requests come back to the log.
+//
+// A block is of a known-good source where its episode is, or where one of the requests that it refused was: once a block
+// holds, its episode has no more requests to be known by. Gates name a block by the first 16 digits of its hit
+// (gate.BlockID).
 func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64, since, now time.Time) (promotion.Observed, error) {
 	var blocks, good, released int64
 	var fresh bool
@@ -37,7 +41,9 @@ func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64
 			WITH written AS (`+written+`)
 			SELECT (SELECT count(*) FROM written),
 				(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM hits_v h WHERE h.stream = 'live'
-					AND h.id = w.hit AND h.known_good = 2)),
+					AND h.id = w.hit AND h.known_good = 2)
+					OR EXISTS (SELECT FROM refusals f WHERE f.stream = 'live' AND f.rule = $1
+						AND f.block = left(w.hit, 16) AND f.known_good > 0)),
 				(SELECT count(*) FROM written w WHERE EXISTS (
 					SELECT FROM block_decisions_v r WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1
 						AND r.hit = w.hit AND r.at >= $3)),
@@ -48,7 +54,6 @@ func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64
 		if err != nil {
 			return err
 		}
-		// A gate names a block by the first 16 digits of its hit (gate.BlockID).
 		return tx.QueryRow(ctx, `
 			WITH written AS (`+written+`)
 			SELECT (SELECT coalesce(sum(events), 0)::bigint FROM refusals

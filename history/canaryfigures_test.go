@@ -77,6 +77,16 @@ func TestWhatACanaryDoes(t *testing.T) {
 		*seen.Traffic != (promotion.Part{Some: 15, All: 3000}) {
 		t.Errorf("%+v: blocks %d, good %d, released %d, traffic %+v", seen, *seen.Blocks, *seen.Good, *seen.Released, seen.Traffic)
 	}
+	// Who pays is known of requests that are refused, too.
+	b.Run(t, "UPDATE weir.refusals SET known_good = 1 WHERE block = 'd' OR rule = 'logins' OR block = ''")
+	if seen := ask(); *seen.Good != 0 {
+		t.Errorf("requests that other blocks refused made %d of its own good", *seen.Good)
+	}
+	b.Run(t, "UPDATE weir.refusals SET known_good = 1 WHERE block = 'a' AND rule = 'flood'")
+	if seen := ask(); *seen.Good != 1 {
+		t.Errorf("good %d, of which one was known by what it refused", *seen.Good)
+	}
+	b.Run(t, "UPDATE weir.refusals SET known_good = 0")
 	decided("released", "a", 0, 4*time.Minute)
 	b.Run(t, "UPDATE weir.hits SET known_good = 2 WHERE id = 'b'")
 	if seen := ask(); *seen.Good != 1 || *seen.Released != 1 {
