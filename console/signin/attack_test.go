@@ -249,7 +249,8 @@ func TestAnAnswerThatTookTooLong(t *testing.T) {
 	s := newScene(t, nil)
 	browser := signintest.Browser(t)
 	back := signintest.SignIn(t, browser, s.url+"/signin/start", signintest.Admin)
-	s.bed.Run(t, "UPDATE weir.sign_ins SET expires_at = now()")
+	s.now.stop()
+	s.now.add(11 * time.Minute)
 	s.want(s.get(browser, back), 403, "Sign-in failed")
 }
 
@@ -281,6 +282,9 @@ func TestCookies(t *testing.T) {
 	})
 	browser := signintest.Browser(t)
 	got := secure.get(browser, "/signin/start")
+	if hsts := got.header.Get("Strict-Transport-Security"); hsts != "max-age=31536000" {
+		t.Errorf("Strict-Transport-Security %q", hsts)
+	}
 	line := got.header.Get("Set-Cookie")
 	if !strings.HasPrefix(line, "__Host-weir-signin=") {
 		t.Errorf("sets %s", line)
@@ -412,7 +416,7 @@ func TestGuessingIsLimited(t *testing.T) {
 	if after := got.header.Get("Retry-After"); after != "6" {
 		t.Errorf("Retry-After %q", after)
 	}
-	s.want(from("192.0.2.1", scriptToken), 429) // else guessing would go on unhindered
+	s.want(from("192.0.2.1", scriptToken), 200) // it cannot be guessed, and others at this address need it
 	s.want(from("192.0.2.2", scriptToken), 200)
 	s.want(from("203.0.113.9, 192.0.2.1", "guess"), 429) // what the client wrote in front changes nothing
 	s.now.add(7 * time.Second)
@@ -424,20 +428,95 @@ func TestGuessingIsLimited(t *testing.T) {
 	s.want(from("2001:db8:ffff::1", "guess"), 429)
 	s.want(from("2001:db8:ffff::1", scriptToken), 200) // all together lock nobody out
 
-	s.now.add(time.Hour)
-	start := func() int {
-		return s.do(signintest.Browser(t), "GET", "/signin/start", "", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "2001:db8::7") }).status
-	}
-	for i := range 20 {
-		if status := start(); status != 303 {
-			t.Fatalf("start %d: got %d", i, status)
+}
+
+// TestNobodyKeepsAnotherOut has an address, and pages elsewhere that its browsers look at, do what they can before somebody
+// there goes on with a session, and before somebody there signs in.
+func TestNobodyKeepsAnotherOut(t *testing.T) {
+	t.Parallel()
+	proxy := func(o *signin.Options) { o.Client = proxied() }
+	s := newScene(t, proxy)
+	s.now.stop()
+	office := func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") }
+	admin, _ := s.signIn(signintest.Admin, "/")
+	limited := 0
+	for i := range 200 {
+		sum := sha256.Sum256([]byte{byte(i)})
+		got := s.do(signintest.Browser(t), "GET", "/api/v1/me", "", func(r *http.Request) {
+			office(r)
+			r.Header.Set("Cookie", "weir-session="+base64.RawURLEncoding.EncodeToString(sum[:]))
+		})
+		if got.status == 429 {
+			limited++
+		} else if got.status != 401 {
+			t.Fatalf("a made-up session: got %d", got.status)
 		}
 	}
-	if status := start(); status != 429 {
-		t.Errorf("got %d", status)
+	if limited == 0 {
+		t.Error("sessions that builds before might have given are looked up without a bound")
 	}
-	if n := s.bed.Number(t, "SELECT count(*) FROM weir.sign_ins"); n != 20 {
-		t.Errorf("%d sign-ins are under way", n)
+	for range 40 { // images of a page elsewhere
+		s.do(signintest.Browser(t), "GET", "/signin/callback?state=x&code=y", "", func(r *http.Request) {
+			office(r)
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Dest", "image")
+		})
+		s.do(signintest.Browser(t), "GET", "/api/v1/me", "", func(r *http.Request) { office(r); bearing("guess")(r) })
+	}
+	for i := range 300 { // each of a network of its own
+		got := s.do(signintest.Browser(t), "GET", "/signin/start", "", func(r *http.Request) {
+			r.Header.Set("X-Forwarded-For", fmt.Sprintf("2001:db8:%x::1", i))
+		})
+		if got.status != 303 {
+			t.Fatalf("start %d: got %d", i, got.status)
+		}
+	}
+	if n := s.bed.Number(t, "SELECT count(*) FROM weir.sign_ins"); n != 1 { // the admin's
+		t.Errorf("%d sign-ins are kept of those that were begun", n)
+	}
+	s.want(s.do(admin, "GET", "/api/v1/me", "", office), 200)
+	other := newSceneOf(t, s.bed, signintest.Start, proxy) // another console of the installation, which has not seen the session yet
+	s.do(signintest.Browser(t), "GET", other.url+"/api/v1/me", "", office)
+	got := s.do(signintest.Browser(t), "GET", other.url+"/api/v1/me", "", func(r *http.Request) {
+		office(r)
+		r.Header.Set("Cookie", "weir-session="+s.cookie(admin, "weir-session"))
+	})
+	s.want(got, 200)
+
+	viewer := signintest.Browser(t)
+	back := signintest.SignIn(t, behind(viewer, "192.0.2.1"), s.url+"/signin/start", signintest.Viewer)
+	// A link elsewhere leads to the callback while the viewer is at the provider: his sign-in stays under way.
+	s.want(s.do(viewer, "GET", "/signin/callback?state=x&code=y", "", office), 403)
+	s.want(s.do(viewer, "GET", back, "", office), 303)
+	if actor, _ := s.me(viewer); actor.Role != access.Viewer {
+		t.Errorf("signed in as %+v", actor)
+	}
+}
+
+// TestAnOpenTabIsNoUse has a page that keeps itself up to date, and its stream, ask for ten hours.
+func TestAnOpenTabIsNoUse(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(*http.Request){
+		"the page": func(r *http.Request) { r.Header.Set("X-Weir-Live", "1") },
+		"a stream": func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") },
+	} {
+		s := newScene(t, nil)
+		browser, _ := s.signIn(signintest.Viewer, "/")
+		asked := 0
+		for ; asked < 10; asked++ {
+			s.bed.Run(t, "UPDATE weir.sessions SET seen_at = seen_at - interval '25 minutes'")
+			if s.do(browser, "GET", "/api/v1/me", "", ask).status == 401 {
+				break
+			}
+		}
+		if asked != 2 { // 25 and 50 minutes; 75 are beyond the hour
+			t.Errorf("%s kept a session that nobody used for %d times 25 minutes", name, asked)
+		}
+		browser, _ = s.signIn(signintest.Viewer, "/")
+		for range 5 {
+			s.bed.Run(t, "UPDATE weir.sessions SET seen_at = seen_at - interval '25 minutes'")
+			s.want(s.get(browser, "/api/v1/me"), 200)
+		}
 	}
 }
 
@@ -451,7 +530,8 @@ func TestWhatIsAwayLetsNobodyIn(t *testing.T) {
 	if got.header.Get("Retry-After") == "" || s.cookie(browser, "weir-session") == "" {
 		t.Error("an outage signs everybody out")
 	}
-	s.want(s.get(signintest.Browser(t), "/signin/start"), 503, "Sign-in failed")
+	fresh := signintest.Browser(t)
+	s.want(s.get(fresh, signintest.SignIn(t, fresh, s.url+"/signin/start", signintest.Admin)), 503, "Sign-in failed")
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

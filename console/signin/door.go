@@ -118,9 +118,6 @@ func (d door) posted(w http.ResponseWriter, r *http.Request) (url.Values, *refus
 	if shut := d.closed(r); shut != nil {
 		return nil, shut
 	}
-	if wait := d.limits.failures.exhausted(d.addressOf(r)); wait > 0 {
-		return nil, tooMany(wait)
-	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormSignInBytes)
 	if err := r.ParseForm(); err != nil {
 		return nil, &refusal{status: http.StatusBadRequest, reason: reasonSignIn,
@@ -166,13 +163,18 @@ func (d door) byInvite(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, *refused)
 		return
 	}
-	who, fresh := sessions.Session{}, newSecret()
-	err := error(postgres.ErrNotFound)
-	if link, ok := linkOf(form["invite"]); ok {
-		ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-		defer cancel()
-		old, _ := d.cookie(r, sessionCookie)
-		who, err = d.o.Sessions.Redeem(ctx, link.hash(), fresh.hash(), old.hash(), d.o.Lasts, d.invited(r))
+	var who sessions.Session
+	var fresh secret
+	key, err := d.sealing(r.Context())
+	if err == nil {
+		fresh, err = key.make(forSession, nil), postgres.ErrNotFound
+		link, ok := linkOf(form["invite"])
+		if _, made := key.open(forInvitation, link); ok && made {
+			ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+			defer cancel()
+			old, _ := d.cookie(r, sessionCookie)
+			who, err = d.o.Sessions.Redeem(ctx, link.hash(), fresh.hash(), old.hash(), d.o.Lasts, d.invited(r))
+		}
 	}
 	switch {
 	case errors.Is(err, postgres.ErrNotFound):
@@ -249,7 +251,11 @@ func (d door) startSession(w http.ResponseWriter, r *http.Request, who *sessions
 	if !who.Expires.IsZero() {
 		lasts = min(lasts, who.Expires.Sub(d.o.Clock()))
 	}
-	fresh := newSecret()
+	key, err := d.sealing(ctx)
+	if err != nil {
+		return err
+	}
+	fresh := key.make(forSession, nil)
 	old, _ := d.cookie(r, sessionCookie)
 	if err := d.o.Sessions.Start(ctx, fresh.hash(), old.hash(), *who, lasts, d.entry(r, who, actor)); err != nil {
 		return err
@@ -277,8 +283,8 @@ func (d door) admit(w http.ResponseWriter, r *http.Request, who *sessions.Sessio
 }
 
 // NewLink makes the token of an invitation's link, and what the store keeps of it.
-func NewLink() (token string, hash sessions.Hash) {
-	s := newSecret()
+func (k Seal) NewLink() (token string, hash sessions.Hash) {
+	s := k.make(forInvitation, nil)
 	return string(s), s.hash()
 }
 

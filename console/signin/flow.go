@@ -44,21 +44,18 @@ func (g *Guard) routes() *access.Mux {
 
 // start sends a browser to the identity provider.
 func (g *Guard) start(w http.ResponseWriter, r *http.Request) {
-	address := g.addressOf(r)
 	if g.people == nil {
 		g.refuse(w, r, refusal{status: http.StatusNotFound, reason: reasonSignIn, detail: "no identity provider is configured for this console"})
 		return
 	}
-	if wait := g.limits.starts.charge(address); wait > 0 {
-		g.refuse(w, r, *tooMany(wait))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), providerTimeout)
 	defer cancel()
-	token := newSecret()
-	to, err := g.people.begin(ctx, token)
+	var token secret
+	var to string
+	key, err := g.sealing(ctx)
 	if err == nil {
-		err = g.o.Sessions.Begin(ctx, token.hash(), safeNext(r.URL.Query().Get("next")), signInWithin)
+		token = key.signIn(safeNext(r.URL.Query().Get("next")), g.o.Clock().Add(signInWithin))
+		to, err = g.people.begin(ctx, token)
 	}
 	if err != nil {
 		g.failed(w, r, http.StatusServiceUnavailable, err)
@@ -69,72 +66,116 @@ func (g *Guard) start(w http.ResponseWriter, r *http.Request) {
 }
 
 // callback takes the identity provider's answer. The browser must hold the secret that the sign-in began with, from which everything
-// else follows; the store gives it out once; and the session is a new one, whatever the browser came with.
+// else follows; the store takes it once; and the session is a new one, whatever the browser came with. What is no answer to a
+// sign-in of this browser costs nothing and counts for nothing: pages elsewhere can have a browser ask for it.
 func (g *Guard) callback(w http.ResponseWriter, r *http.Request) {
 	if g.people == nil {
 		g.refuse(w, r, refusal{status: http.StatusNotFound, reason: reasonSignIn, detail: "no identity provider is configured for this console"})
 		return
 	}
 	address := g.addressOf(r)
-	if wait := g.limits.failures.exhausted(address); wait > 0 {
+	begun, err := g.underWay(w, r)
+	if err != nil {
+		g.failed(w, r, statusOf(err), err)
+		return
+	}
+	if wait := g.limits.answers.exhausted(address); wait > 0 {
 		g.refuse(w, r, *tooMany(wait))
 		return
 	}
-	who, next, err := g.answered(w, r)
+	who, err := g.answered(r, begun)
 	actor := access.Actor{}
 	if err == nil {
 		if actor = g.o.ActorOf(&who, g.o.Clock()); actor.Role == access.Nobody {
 			g.noRole(w, r, who)
 			return
 		}
-		err = door{g}.startSession(w, r, &who, actor)
+		if err = (door{g}).startSession(w, r, &who, actor); err != nil {
+			err = &storeError{err}
+		}
 	}
 	if err != nil {
-		status := http.StatusForbidden
-		var away *postgres.UnreachableError
-		switch {
-		case errors.As(err, &away), errors.Is(err, context.DeadlineExceeded):
-			status = http.StatusServiceUnavailable
-		default:
-			g.limits.failures.charge(address)
+		status := statusOf(err)
+		if status == http.StatusForbidden {
+			g.limits.answers.charge(address)
 		}
 		g.failed(w, r, status, err)
 		return
 	}
 	g.metrics.signIns.WithLabelValues(outcomeOK).Inc()
 	g.o.Logger.Info("signed in", "actor", actor.Name, "role", actor.Role, "owners", actor.Owners, "subject", who.Subject, "address", address)
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	http.Redirect(w, r, begun.next, http.StatusSeeOther)
 }
 
-// answered judges the identity provider's answer: who it is, and the path to go on with.
-func (g *Guard) answered(w http.ResponseWriter, r *http.Request) (sessions.Session, string, error) {
-	none := sessions.Session{}
-	token, _ := g.cookie(r, signInCookie)
-	g.dropCookie(w, signInCookie)
-	if token == "" {
-		return none, "", errors.New("this browser has begun no sign-in, or too long ago")
+// storeError is of the store, not of what the browser brought.
+type storeError struct{ cause error }
+
+func (e *storeError) Error() string { return e.cause.Error() }
+
+func (e *storeError) Unwrap() error { return e.cause }
+
+// statusOf tells a store and a provider that are away from an answer that is none.
+func statusOf(err error) int {
+	var store *storeError
+	if errors.As(err, &store) || errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusForbidden
+}
+
+// begun is a sign-in that is under way.
+type begun struct {
+	secret
+	next  string // the path to go on with
+	until time.Time
+}
+
+// underWay is the sign-in that a request answers. Its browser keeps nothing of it.
+func (g *Guard) underWay(w http.ResponseWriter, r *http.Request) (begun, error) {
+	key, err := g.sealing(r.Context())
+	if err != nil {
+		return begun{}, &storeError{err}
+	}
+	var token secret
+	if held := r.CookiesNamed(g.cookieName(signInCookie)); len(held) == 1 {
+		token = secret(held[0].Value)
+	}
+	next, until, is := key.underWay(token, g.o.Clock())
+	if !is {
+		return begun{}, errors.New("this browser has begun no sign-in, or too long ago")
 	}
 	q := r.URL.Query()
 	for name, values := range q {
 		if len(values) != 1 {
-			return none, "", fmt.Errorf("the answer has %d parameters %.20q", len(values), name)
+			return begun{}, fmt.Errorf("the answer has %d parameters %.20q", len(values), name)
 		}
 	}
 	if subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(token.derive(forState))) != 1 {
-		return none, "", errors.New("the answer's state is not of this browser's sign-in")
+		return begun{}, errors.New("the answer's state is not of this browser's sign-in")
 	}
-	next, err := g.o.Sessions.Take(r.Context(), token.hash())
-	if err != nil {
-		return none, "", err
+	g.dropCookie(w, signInCookie)
+	return begun{token, safeNext(next), until}, nil
+}
+
+// answered judges the identity provider's answer: who it is.
+func (g *Guard) answered(r *http.Request, of begun) (sessions.Session, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	err := g.o.Sessions.Take(ctx, of.hash(), of.until)
+	switch {
+	case errors.Is(err, postgres.ErrNotFound):
+		return sessions.Session{}, errors.New("this sign-in was answered before")
+	case err != nil:
+		return sessions.Session{}, &storeError{err}
 	}
+	q := r.URL.Query()
 	if iss := q.Get("iss"); iss != "" && iss != g.people.o.Issuer { // RFC 9207
-		return none, "", fmt.Errorf("the answer is of issuer %.200q", iss)
+		return sessions.Session{}, fmt.Errorf("the answer is of issuer %.200q", iss)
 	}
 	if code := q.Get("error"); code != "" {
-		return none, "", fmt.Errorf("the identity provider says %.100q: %.200q", code, q.Get("error_description"))
+		return sessions.Session{}, fmt.Errorf("the identity provider says %.100q: %.200q", code, q.Get("error_description"))
 	}
-	who, err := g.people.finish(r.Context(), token, q.Get("code"))
-	return who, safeNext(next), err
+	return g.people.finish(r.Context(), of.secret, q.Get("code"))
 }
 
 func describe(a access.Actor) string {
@@ -147,7 +188,7 @@ func describe(a access.Actor) string {
 // noRole tells somebody whom the identity provider knows, and who may do nothing here.
 func (g *Guard) noRole(w http.ResponseWriter, r *http.Request, who sessions.Session) {
 	address := g.addressOf(r)
-	g.limits.failures.charge(address)
+	g.limits.answers.charge(address)
 	g.metrics.signIns.WithLabelValues(outcomeNoRole).Inc()
 	g.o.Logger.Warn("a sign-in was refused: none of the groups has a role", "name", who.Name, "subject", who.Subject, "address", address)
 	entry := audit.Entry{Actor: who.Name, Via: access.ViaOIDC, Action: "sign-in-refused", Object: "session",

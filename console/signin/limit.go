@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// limits are how often a client, and all clients together, may try.
+// limits are how often a client, and all clients together, may fail. Whoever brings what is right is let in whatever
+// others at his address did: what is right cannot be guessed, so that a limit of tries would keep out nobody else.
 type limits struct {
-	starts   *limiter // sign-ins that are begun: each is a row in the store
-	failures *limiter // tokens and answers of the identity provider that were refused
-	lookups  *limiter // sessions that there are not: each is a question to the store
+	failures *limiter // tokens and links that were refused
+	answers  *limiter // answers of the identity provider to sign-ins of this console that were refused
+	lookups  *limiter // sessions that are not sealed, as builds before gave them: each is a question to the store
 }
 
 func newLimits(clock func() time.Time) limits {
 	return limits{
-		starts:   newLimiter(clock, rate{burst: 20, every: 3 * time.Second}, rate{burst: 200, every: 50 * time.Millisecond}),
 		failures: newLimiter(clock, rate{burst: 20, every: 6 * time.Second}, rate{burst: 400, every: 50 * time.Millisecond}),
+		answers:  newLimiter(clock, rate{burst: 20, every: 6 * time.Second}, rate{burst: 400, every: 50 * time.Millisecond}),
 		lookups:  newLimiter(clock, rate{burst: 60, every: time.Second}, rate{burst: 1000, every: 10 * time.Millisecond}),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -87,14 +88,16 @@ func (g *Guard) bySession(w http.ResponseWriter, r *http.Request, v visit) (visi
 		v.ended = true
 		return v, nil
 	}
-	if wait := g.limits.lookups.exhausted(v.address); wait > 0 {
-		return v, tooMany(wait)
-	}
-	found, err := g.o.Sessions.Find(r.Context(), token.hash(), g.o.Idle)
+	found, sealed, err := g.lookUp(r, token, v.address)
+	var many *waitError
 	switch {
+	case errors.As(err, &many):
+		return v, tooMany(many.wait)
 	case errors.Is(err, postgres.ErrNotFound):
-		if wait := g.limits.lookups.charge(v.address); wait > 0 {
-			return v, tooMany(wait)
+		if !sealed {
+			if wait := g.limits.lookups.charge(v.address); wait > 0 {
+				return v, tooMany(wait)
+			}
 		}
 		g.dropCookie(w, sessionCookie)
 		v.ended = true
@@ -112,11 +115,39 @@ func (g *Guard) bySession(w http.ResponseWriter, r *http.Request, v visit) (visi
 	}
 	v.cookie, v.CSRF, v.Until = string(token), token.derive("csrf"), found.Expires
 	v.still = func(ctx context.Context) bool {
-		_, err := g.o.Sessions.Find(ctx, token.hash(), g.o.Idle)
+		_, err := g.o.Sessions.Look(ctx, token.hash(), g.o.Idle)
 		return !errors.Is(err, postgres.ErrNotFound) // a store that is away ends no stream
 	}
 	return v, nil
 }
+
+// waitError says that a client has to wait.
+type waitError struct{ wait time.Duration }
+
+func (e *waitError) Error() string { return "too many attempts" }
+
+// lookUp finds the session of a token, and says whether the token is sealed. A page that keeps itself up to date, and its
+// stream, are no use of the session: else one in a tab that somebody has left open would never end.
+func (g *Guard) lookUp(r *http.Request, token secret, from netip.Addr) (found sessions.Session, sealed bool, err error) {
+	key, err := g.sealing(r.Context())
+	if err != nil {
+		return found, false, err
+	}
+	if _, sealed = key.open(forSession, token); !sealed {
+		if wait := g.limits.lookups.exhausted(from); wait > 0 {
+			return found, false, &waitError{wait}
+		}
+	}
+	ask := g.o.Sessions.Find
+	if r.Header.Get(liveHeader) != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		ask = g.o.Sessions.Look
+	}
+	found, err = ask(r.Context(), token.hash(), g.o.Idle)
+	return found, sealed, err
+}
+
+// liveHeader marks what a page asks by itself, to keep itself up to date.
+const liveHeader = "X-Weir-Live"
 
 // signOut ends the caller's session.
 func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,12 +31,15 @@ import (
 
 // Sessions is where sessions are kept, shared by all consoles of an installation.
 type Sessions interface {
-	// Begin remembers a sign-in for within; Take ends it and returns the path to go on with, postgres.ErrNotFound where none is under way.
-	Begin(ctx context.Context, token sessions.Hash, next string, within time.Duration) error
-	Take(ctx context.Context, token sessions.Hash) (next string, err error)
-	// Start makes a session in the place of replaced, Find returns it, postgres.ErrNotFound where it has ended, End ends it.
+	// Key is the key of the Seal, the same for all consoles.
+	Key(ctx context.Context) ([]byte, error)
+	// Take ends a sign-in that may take until then, postgres.ErrNotFound where it was taken before.
+	Take(ctx context.Context, token sessions.Hash, until time.Time) error
+	// Start makes a session in the place of replaced, Find returns it, postgres.ErrNotFound where it has ended, End
+	// ends it. Look is Find that is no use of the session.
 	Start(ctx context.Context, token, replaced sessions.Hash, who sessions.Session, lasts time.Duration, entry audit.Entry) error
 	Find(ctx context.Context, token sessions.Hash, idle time.Duration) (sessions.Session, error)
+	Look(ctx context.Context, token sessions.Hash, idle time.Duration) (sessions.Session, error)
 	End(ctx context.Context, token sessions.Hash, entry audit.Entry) error
 	// Redeem takes an invitation and makes a session in its place; postgres.ErrNotFound where there is none, or none
 	// any more.
@@ -89,6 +93,7 @@ type Guard struct {
 	people  *provider // nil: no identity provider
 	tokens  []Token
 	limits  limits
+	seal    atomic.Pointer[Seal] // nil until it has been read
 	metrics *metrics
 	pages   *pages
 	own     *access.Mux   // the sign-in's own routes
@@ -173,6 +178,9 @@ func (g *Guard) Routes() []access.Route { return g.own.Routes() }
 // lets none. Everything else arrives there with an actor in its context.
 func (g *Guard) Over(next http.Handler, public func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.secure { // browsers heed it where they came by TLS alone (RFC 6797, section 8.1)
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+		}
 		if !g.ours(r.Host) {
 			g.refuse(w, r, refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, detail: "the console does not answer for this host name"})
 			return

@@ -78,9 +78,6 @@ func bearer(r *http.Request) (text string, has bool, err error) {
 
 // byToken takes a request for that of a token's actor.
 func (g *Guard) byToken(v visit, text string, malformed error) (visit, *refusal) {
-	if wait := g.limits.failures.exhausted(v.address); wait > 0 {
-		return v, tooMany(wait)
-	}
 	why := malformed
 	if why == nil {
 		var found *Token

@@ -5,7 +5,6 @@ package sessions
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,12 +31,6 @@ type Session struct {
 	Expires time.Time // whatever happens
 }
 
-// MostSignIns is how many sign-ins may be under way at a time; Begin refuses what is beyond with ErrBusy.
-const MostSignIns = 10_000
-
-// ErrBusy says that as many sign-ins are under way as there may be.
-var ErrBusy = errors.New("too many sign-ins are under way")
-
 // Store is the sessions of one installation. It is safe for concurrent use. Times are the database's, so that consoles whose clocks
 // differ agree on when a session ends.
 type Store struct{ db *postgres.DB }
@@ -45,35 +38,33 @@ type Store struct{ db *postgres.DB }
 // New returns the sessions in db.
 func New(db *postgres.DB) *Store { return &Store{db} }
 
-// Begin remembers a sign-in for within: token is what its browser holds, next the path to go on with. Those that nobody finished are
-// forgotten meanwhile.
-func (s *Store) Begin(ctx context.Context, token Hash, next string, within time.Duration) error {
-	return s.db.Transact(ctx, "beginning a sign-in", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM sign_ins WHERE expires_at <= now()"); err != nil {
+// Key is what secrets that browsers hold are sealed with, the same for all consoles of an installation: 32 bytes, made by
+// the migration.
+func (s *Store) Key(ctx context.Context) (key []byte, err error) {
+	if err = s.db.QueryRow(ctx, "SELECT key FROM session_keys").Scan(&key); err != nil {
+		return nil, s.db.Fail("reading the key of sessions", postgres.NoRows(err))
+	}
+	return key, nil
+}
+
+// Take ends a sign-in that may take until then, on whichever console: postgres.ErrNotFound is wrapped where it was taken
+// before. Those whose time is over are forgotten meanwhile; that it is over the caller has to see.
+func (s *Store) Take(ctx context.Context, token Hash, until time.Time) error {
+	return s.db.Transact(ctx, "finishing a sign-in", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM sign_ins WHERE expires_at <= now() - $1::interval", takenGrace); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `INSERT INTO sign_ins (token, next, expires_at)
-			SELECT $1, $2, now() + $3 WHERE (SELECT count(*) FROM sign_ins) < $4`, token[:], traffic.Printable(next), within, MostSignIns)
+		tag, err := tx.Exec(ctx, "INSERT INTO sign_ins (token, next, expires_at) VALUES ($1, '', $2) ON CONFLICT DO NOTHING",
+			token[:], until)
 		if err == nil && tag.RowsAffected() == 0 {
-			return ErrBusy
+			return postgres.ErrNotFound
 		}
 		return err
 	})
 }
 
-// Take ends a sign-in and returns the path to go on with; postgres.ErrNotFound is wrapped where none is under way: it has taken too
-// long, or was taken before.
-func (s *Store) Take(ctx context.Context, token Hash) (next string, err error) {
-	var found *string // NULL: it has taken too long
-	err = s.db.QueryRow(ctx, "DELETE FROM sign_ins WHERE token = $1 RETURNING CASE WHEN expires_at > now() THEN next END", token[:]).Scan(&found)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && found == nil {
-		err = postgres.ErrNotFound
-	}
-	if err != nil {
-		return "", s.db.Fail("finishing a sign-in", err)
-	}
-	return *found, nil
-}
+// takenGrace is how far the clocks of consoles and the database may differ before a sign-in could be taken twice.
+const takenGrace = time.Hour
 
 // Start makes a session that ends after lasts at the latest, and audits it. Sessions that have ended are forgotten meanwhile, and so is
 // replaced, the one that the browser came with; a zero one is none.
@@ -114,22 +105,31 @@ const seenEvery = time.Minute
 // Find returns the session of token and remembers that it is in use. postgres.ErrNotFound is wrapped where there is none, and where
 // it has ended: at its end, or because it was not used for idle. idle is measured to the minute.
 func (s *Store) Find(ctx context.Context, token Hash, idle time.Duration) (Session, error) {
-	var who Session
-	var stale bool
-	err := s.db.QueryRow(ctx, `SELECT name, subject, groups, via, role, owners, created_at, expires_at, seen_at <= now() - $3::interval FROM sessions
+	who, stale, err := s.look(ctx, token, idle)
+	if err == nil && stale {
+		if _, err = s.db.Exec(ctx, "UPDATE sessions SET seen_at = now() WHERE token = $1", token[:]); err != nil {
+			return Session{}, s.db.Fail("remembering the use of a session", err)
+		}
+	}
+	return who, err
+}
+
+// Look is Find for what nobody does, such as a page that keeps itself up to date: it is no use of the session.
+func (s *Store) Look(ctx context.Context, token Hash, idle time.Duration) (Session, error) {
+	who, _, err := s.look(ctx, token, idle)
+	return who, err
+}
+
+// look returns the session, and whether its last use has to be written down anew.
+func (s *Store) look(ctx context.Context, token Hash, idle time.Duration) (who Session, stale bool, err error) {
+	err = s.db.QueryRow(ctx, `SELECT name, subject, groups, via, role, owners, created_at, expires_at, seen_at <= now() - $3::interval FROM sessions
 		WHERE token = $1 AND expires_at > now() AND seen_at > now() - $2::interval`, token[:], idle, seenEvery).
 		Scan(&who.Name, &who.Subject, &who.Groups, &who.Via, &who.Role, &who.Owners, &who.Created, &who.Expires, &stale)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = postgres.ErrNotFound
-	}
-	if err == nil && stale {
-		_, err = s.db.Exec(ctx, "UPDATE sessions SET seen_at = now() WHERE token = $1", token[:])
-	}
 	if err != nil {
-		return Session{}, s.db.Fail("looking up a session", err)
+		return Session{}, false, s.db.Fail("looking up a session", postgres.NoRows(err))
 	}
 	who.Created, who.Expires = who.Created.UTC(), who.Expires.UTC()
-	return who, nil
+	return who, stale, nil
 }
 
 // End ends the session of token and audits it; there need not be one, and then nothing is audited.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,30 +24,51 @@ func entry(action string) audit.Entry {
 	return audit.Entry{Actor: "ann", Action: action, Object: "session"}
 }
 
-func TestSignInsAreTakenOnceAndInTime(t *testing.T) {
+func TestSignInsAreTakenOnce(t *testing.T) {
 	bed := historytest.New(t)
 	s := sessions.New(bed.DB)
-	ctx := t.Context()
-	for name, within := range map[string]time.Duration{"good": time.Minute, "late": -time.Second} {
-		if err := s.Begin(ctx, hash(name), "/rules/a?x=1", within); err != nil {
-			t.Fatal(err)
+	ctx, until := t.Context(), time.Now().Add(time.Minute)
+	if err := s.Take(ctx, hash("good"), until); err != nil {
+		t.Fatal(err)
+	}
+	if err := sessions.New(bed.DB).Take(ctx, hash("good"), until); !errors.Is(err, postgres.ErrNotFound) {
+		t.Errorf("it is taken again: %v", err)
+	}
+	if err := s.Take(ctx, hash("other"), until); err != nil {
+		t.Error(err)
+	}
+	bed.Run(t, "UPDATE weir.sign_ins SET expires_at = now() - interval '61 minutes'")
+	if err := s.Take(ctx, hash("later"), until); err != nil {
+		t.Error(err)
+	}
+	if n := bed.Number(t, "SELECT count(*) FROM weir.sign_ins"); n != 1 {
+		t.Errorf("%d are kept, the time of one is not over", n)
+	}
+}
+
+func TestTheKeyIsOneForAllConsoles(t *testing.T) {
+	bed := historytest.New(t)
+	key := func() string {
+		t.Helper()
+		key, err := sessions.New(bed.DB).Key(t.Context())
+		if err != nil || len(key) != sha256.Size {
+			t.Fatalf("%d bytes, %v", len(key), err)
 		}
+		return string(key)
 	}
-	if next, err := s.Take(ctx, hash("good")); err != nil || next != "/rules/a?x=1" {
-		t.Errorf("got %q, %v", next, err)
+	first := key()
+	if key() != first {
+		t.Error("two consoles have two keys")
 	}
-	for _, token := range []string{"good", "late", "never"} {
-		if next, err := s.Take(ctx, hash(token)); !errors.Is(err, postgres.ErrNotFound) || next != "" {
-			t.Errorf("%s is taken again: %q, %v", token, next, err)
-		}
+	step, err := os.ReadFile("../../migrations/sql/0033_session_key.sql")
+	if err != nil {
+		t.Fatal(err)
 	}
-	bed.Run(t, "INSERT INTO weir.sign_ins SELECT sha256(n::text::bytea), '/', now() + '1 minute' FROM generate_series(1, 10000) n")
-	if err := s.Begin(ctx, hash("more"), "/", time.Minute); !errors.Is(err, sessions.ErrBusy) {
-		t.Errorf("beyond the bound: %v", err)
-	}
-	bed.Run(t, "UPDATE weir.sign_ins SET expires_at = now()")
-	if err := s.Begin(ctx, hash("more"), "/", time.Minute); err != nil {
-		t.Errorf("when the others are over: %v", err)
+	_, insert, _ := strings.Cut(string(step), ");\n")
+	bed.Run(t, "DELETE FROM weir.session_keys")
+	bed.Run(t, strings.Replace(insert, "session_keys", "weir.session_keys", 1))
+	if key() == first {
+		t.Error("another installation has the same key")
 	}
 }
 
@@ -87,7 +109,17 @@ func TestSessionsEnd(t *testing.T) {
 	if n := bed.Number(t, "SELECT count(*) FROM weir.sessions WHERE seen_at > now() - interval '1 minute'"); n != 1 {
 		t.Error("its use was not written down")
 	}
+	bed.Run(t, "UPDATE weir.sessions SET seen_at = now() - interval '59 minutes'")
+	if who, err := s.Look(ctx, hash("two"), time.Hour); err != nil || who.Name != "ann" {
+		t.Errorf("looked at: %+v, %v", who, err)
+	}
+	if n := bed.Number(t, "SELECT count(*) FROM weir.sessions WHERE seen_at > now() - interval '1 minute'"); n != 0 {
+		t.Error("a look is a use")
+	}
 	bed.Run(t, "UPDATE weir.sessions SET seen_at = now() - interval '61 minutes'")
+	if _, err := s.Look(ctx, hash("two"), time.Hour); !errors.Is(err, postgres.ErrNotFound) {
+		t.Errorf("looked at: %v", err)
+	}
 	gone("two", time.Hour)
 	bed.Run(t, "UPDATE weir.sessions SET seen_at = now(), expires_at = now()")
 	gone("two", time.Hour)

@@ -255,6 +255,8 @@ func (t *Token) check(k *checks, path string, before []Token) {
 	}
 	if sum, err := hex.DecodeString(t.SHA256); err != nil || len(sum) != sha256.Size {
 		k.fail(path+".sha256", fmt.Sprintf("%d characters", len(t.SHA256)), "the SHA-256 of the token, 64 hex digits: printf %s TOKEN | sha256sum")
+	} else if word, weak := weakToken(sum); weak {
+		k.fail(path+".sha256", "that of "+word, "the SHA-256 of a token that nobody can guess: openssl rand -hex 32")
 	} else if slices.ContainsFunc(before, func(o Token) bool { return strings.EqualFold(o.SHA256, t.SHA256) }) {
 		k.fail(path+".sha256", "that of another token", "a token of its own for each script")
 	}
@@ -280,7 +282,9 @@ func (m *Masking) check(k *checks) {
 		return
 	}
 	k.oneOf(path+"below", m.Below, access.RoleNames()[1:]...)
-	if n := len(m.Secret); n < access.MaskKeyBytes {
+	if m.Secret.Reveal() == exampleSecret {
+		k.fail(path+"secret", "that of the example", "a secret that nobody else has: openssl rand -hex 32")
+	} else if n := len(m.Secret); n < access.MaskKeyBytes {
 		k.fail(path+"secret", fmt.Sprintf("%d bytes (not shown)", n), fmt.Sprintf("%d or more, with console.masking.below: openssl rand -hex 32", access.MaskKeyBytes))
 	}
 }

@@ -104,6 +104,12 @@ func TestConsoleErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{token("name=a b"), `weir.yaml:3:14: console.tokens[1].name: got "a b"; allowed: a name in ASCII`},
 		{token("role=root"), `weir.yaml:3:26: console.tokens[1].role: got "root"; allowed: viewer, analyst, owner, admin`},
 		{token("role=owner"), `default: console.tokens[1].owners: got 0 with role owner; allowed: the owners`},
+		{token("sha256=" + exampleHash), `weir.yaml:3:44: console.tokens[1].sha256: got that of the example; allowed: the SHA-256 of a token that nobody can guess`},
+		{token("sha256=8d969eef6ecad3c29a3a629280e686cf0c3f5d5a86aff3ca12020c923adc6c92"), `weir.yaml:3:44: console.tokens[1].sha256: got that of a token that is tried first; allowed`}, // 123456
+		{token("sha256=" + hashOf("")), `weir.yaml:3:44: console.tokens[1].sha256: got that of nothing at all; allowed`},
+		{token("sha256=" + hashOf("CHANGEME")), `weir.yaml:3:44: console.tokens[1].sha256: got that of a token that is tried first`},
+		{token("sha256=" + hashOf("secret\n")), `weir.yaml:3:44: console.tokens[1].sha256: got that of a token that is tried first`},
+		{"  masking: {below: analyst, secret: " + exampleSecret + "}\n", `weir.yaml:2:37: console.masking.secret: got that of the example; allowed: a secret that nobody else has`},
 		{token("sha256=abc"), `weir.yaml:3:44: console.tokens[1].sha256: got 3 characters; allowed: the SHA-256 of the token`},
 		{token("expires=soon"), `weir.yaml:3:121: console.tokens[1].expires: got "soon"; allowed: a day like 2027-01-31`},
 		{token("expires="), `weir.yaml:3:121: console.tokens[1].expires: got ""; allowed: a day`},

@@ -109,7 +109,11 @@ func (p *Program) invites(ctx context.Context, in *Installation, i *invitation) 
 	if i.listen != "" {
 		c.Listen = i.listen
 	}
-	token, hash := signin.NewLink()
+	key, err := in.Sessions.Key(ctx)
+	if err != nil {
+		return err
+	}
+	token, hash := signin.NewSeal(key).NewLink()
 	who := roleText(i.role, i.owners)
 	of := sessions.Invite{Name: i.name, Role: i.role, Owners: i.owners, By: i.by}
 	until, err := in.Sessions.Invite(ctx, hash, of, i.ttl, audit.Entry{
