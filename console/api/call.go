@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/rules"
 )
@@ -185,7 +186,7 @@ func (c *call) encode(answer any) (body []byte, kind string, err error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err = enc.Encode(answer)
-	return b.Bytes(), "application/json", err
+	return shown.JSON(b.Bytes()), "application/json", err
 }
 
 // write answers, as JSON or as a file, or says that the client has it already.

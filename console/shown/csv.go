@@ -1,34 +1,45 @@
 package shown
 
 import (
-	"encoding/csv"
+	"bufio"
 	"io"
 	"strings"
 	"unicode"
 )
 
-// CSV writes rows as RFC 4180 has them. No cell of them is a formula.
+// CSV writes rows as RFC 4180 has them. No cell of them is a formula, breaks a line or moves a terminal's cursor.
 func CSV(w io.Writer, rows [][]string) error {
-	out := csv.NewWriter(w)
-	out.UseCRLF = true
+	out := bufio.NewWriter(w) // keeps its first error
 	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i := range row {
-			cells[i] = Cell(row[i])
-		}
-		if err := out.Write(cells); err != nil {
-			return err
-		}
+		_, _ = out.WriteString(Row(row) + "\r\n")
 	}
-	out.Flush()
-	return out.Error()
+	return out.Flush()
 }
 
-// Cell is a text that no spreadsheet takes for a formula: one that would begin so begins with an apostrophe. Spreadsheets pass over blanks
-// before the sign, and know it in full width, too; what is invisible may be nothing to them.
+// Row is one row of CSV, without the end of its line.
+func Row(cells []string) string {
+	var out strings.Builder
+	for i, cell := range cells {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if cell = Cell(cell); strings.ContainsAny(cell, separators) || strings.HasPrefix(cell, " ") || len(cells) == 1 && cell == "" {
+			cell = `"` + strings.ReplaceAll(cell, `"`, `""`) + `"`
+		}
+		out.WriteString(cell)
+	}
+	return out.String()
+}
+
+// separators are what spreadsheets part cells by, each by its language and settings: a cell that has one is quoted.
+const separators = ",;|\t\""
+
+// Cell is a text on one line that no spreadsheet takes for a formula: one that would begin so begins with an apostrophe. Spreadsheets pass
+// over blanks before the sign, and know it in full width, too; what is invisible, which is written out, may be nothing to them.
 func Cell(text string) string {
 	begin := strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
-	if begin != "" && strings.ContainsRune("=+-@＝＋－＠", []rune(begin)[0]) || text != "" && strings.ContainsRune("\t\r\n", rune(text[0])) {
+	text = visible(text, len(text))
+	if begin != "" && strings.ContainsRune("=+-@＝＋－＠", []rune(begin)[0]) {
 		return "'" + text
 	}
 	return text

@@ -17,11 +17,14 @@ const maxText = 512
 // Text writes s as a text that shows on one line. Bytes that are no UTF-8 are written \xNN, and every character that is
 // invisible, or that moves others about (controls, zero-width and bidirectional marks, blanks other than the space), as
 // \u{HEX}. What is longer than 512 characters ends in "…". It escapes nothing: html/template does.
-func Text(s string) string {
+func Text(s string) string { return visible(s, maxText) }
+
+// visible is Text of at most so many characters.
+func visible(s string, most int) string {
 	var out strings.Builder
 	shown := 0
 	for i := 0; i < len(s); {
-		if shown == maxText {
+		if shown == most {
 			out.WriteString("…")
 			break
 		}

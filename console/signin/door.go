@@ -165,7 +165,7 @@ func (d door) byInvite(w http.ResponseWriter, r *http.Request) {
 	}
 	var who sessions.Session
 	var fresh secret
-	key, err := d.sealing(r.Context())
+	key, err := d.sealing.seal(r.Context())
 	if err == nil {
 		fresh, err = key.make(forSession, nil), postgres.ErrNotFound
 		link, ok := linkOf(form["invite"])
@@ -251,7 +251,7 @@ func (d door) startSession(w http.ResponseWriter, r *http.Request, who *sessions
 	if !who.Expires.IsZero() {
 		lasts = min(lasts, who.Expires.Sub(d.o.Clock()))
 	}
-	key, err := d.sealing(ctx)
+	key, err := d.sealing.seal(ctx)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (g *Guard) start(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var token secret
 	var to string
-	key, err := g.sealing(ctx)
+	key, err := g.sealing.seal(ctx)
 	if err == nil {
 		token = key.signIn(safeNext(r.URL.Query().Get("next")), g.o.Clock().Add(signInWithin))
 		to, err = g.people.begin(ctx, token)
@@ -132,7 +132,7 @@ type begun struct {
 
 // underWay is the sign-in that a request answers. Its browser keeps nothing of it.
 func (g *Guard) underWay(w http.ResponseWriter, r *http.Request) (begun, error) {
-	key, err := g.sealing(r.Context())
+	key, err := g.sealing.seal(r.Context())
 	if err != nil {
 		return begun{}, &storeError{err}
 	}

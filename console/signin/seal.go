@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 )
 
@@ -74,18 +75,24 @@ func (k Seal) underWay(s secret, now time.Time) (next string, until time.Time, i
 	return string(with[8:]), until, now.Before(until)
 }
 
-// sealing is the installation's Seal. It is read once: until then a store that is away lets nobody in.
-func (g *Guard) sealing(ctx context.Context) (Seal, error) {
-	if k := g.seal.Load(); k != nil {
+// sealing has the installation's Seal.
+type sealing struct {
+	store Sessions
+	read  atomic.Pointer[Seal] // nil until it has been read
+}
+
+// seal reads the Seal once: until then a store that is away lets nobody in.
+func (s *sealing) seal(ctx context.Context) (Seal, error) {
+	if k := s.read.Load(); k != nil {
 		return *k, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key, err := g.o.Sessions.Key(ctx)
+	key, err := s.store.Key(ctx)
 	if err != nil {
 		return Seal{}, err
 	}
 	k := NewSeal(key)
-	g.seal.Store(&k)
+	s.read.Store(&k)
 	return k, nil
 }

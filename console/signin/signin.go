@@ -18,7 +18,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,7 +92,7 @@ type Guard struct {
 	people  *provider // nil: no identity provider
 	tokens  []Token
 	limits  limits
-	seal    atomic.Pointer[Seal] // nil until it has been read
+	sealing sealing
 	metrics *metrics
 	pages   *pages
 	own     *access.Mux   // the sign-in's own routes
@@ -114,7 +113,8 @@ func New(o Options) (*Guard, error) {
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
-	g := &Guard{o: o, secure: o.TLS, limits: newLimits(o.Clock), recheck: recheckEvery}
+	g := &Guard{o: o, secure: o.TLS, limits: newLimits(o.Clock), sealing: sealing{store: o.Sessions},
+		recheck: recheckEvery}
 	if err := g.findPublic(); err != nil {
 		return nil, fmt.Errorf("signin: %w", err)
 	}

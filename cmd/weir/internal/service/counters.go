@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,7 +55,7 @@ type counters struct {
 // AnswerCounters has h answer what the installation's DETECT counts, once it runs, and has that tell others where.
 func (in *Installation) AnswerCounters(h *Health) error {
 	asked := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_counters_requests_total", Help: "Questions about one count (weir counters show), by HTTP status: 200 answered, 400, 404 and 414 asked wrongly, 421 of a partition that is not here, 429 too many at once, 503 no answer in time.",
+		Name: "weir_counters_requests_total", Help: "Questions about one count (weir counters show), by HTTP status: 200 answered, 400, 404 and 414 asked wrongly, 421 of a partition that is not here, or for a name that anybody may have pointed here, 429 too many at once, 503 no answer in time.",
 	}, []string{"code"})
 	for _, code := range []int{
 		http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusRequestURITooLong, http.StatusMisdirectedRequest, http.StatusTooManyRequests, http.StatusServiceUnavailable,
@@ -98,7 +100,10 @@ func firstAddress() string {
 // ServeHTTP answers with api.Count or NotCounted. What a client has sent is in no answer but the subject, which is one
 // of the key's.
 func (c *counters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	code, answer := c.answer(r)
+	code, answer := http.StatusMisdirectedRequest, any(NotCounted{Problem: foreignName})
+	if ours(r.Host) {
+		code, answer = c.answer(r)
+	}
 	c.asked.WithLabelValues(strconv.Itoa(code)).Inc()
 	body, err := json.Marshal(answer)
 	if err != nil { // of plain data: never
@@ -114,6 +119,20 @@ func (c *counters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(code)
 	_, _ = w.Write(append(body, '\n')) // to who is gone there is nothing to say
+}
+
+// foreignName is the answer to who asks for a name that somebody else may have pointed here.
+const foreignName = "counts are told to who asks for an address, localhost or a name without a dot: a name of anybody's may point here"
+
+// ours reports whether a request is meant for this process. It asks nobody who he is, so a page of anybody's could read
+// what it tells, by a name of its own that leads here (DNS rebinding): it cannot by an address, nor by a name of one label.
+func ours(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || host != "" && !strings.Contains(host, ".")
 }
 
 func (c *counters) answer(r *http.Request) (code int, answer any) {

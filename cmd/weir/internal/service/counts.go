@@ -163,6 +163,7 @@ func (q *question) askAt(ctx context.Context, base, owner string) (api.Count, er
 	if err != nil {
 		return api.Count{}, fmt.Errorf("asking %s: %w", terminal.Safe(base), err)
 	}
+	r.Host = "localhost" // which no page can make a browser say of a name of its own
 	if owner != "" {
 		owner = " (" + owner + ")"
 	}

@@ -1,41 +1,23 @@
 package terminal
 
 import (
-	"encoding/csv"
+	"bufio"
 	"strings"
-	"unicode"
+
+	"github.com/weirhq/weir/console/shown"
 )
 
-// CSV writes rows for programs and spreadsheets, with --output csv. Heads are names of columns: RULE VERSION is rule_version.
+// CSV writes rows for programs and spreadsheets, with --output csv. Heads are names of columns: RULE VERSION is rule_version. Lines end as
+// the tools of a shell have them.
 func CSV[T any](o *Output, items []T, head []string, row func(T) []string) error {
-	w := csv.NewWriter(o.Stdout)
+	out := bufio.NewWriter(o.Stdout) // keeps its first error
 	names := make([]string, len(head))
 	for i, h := range head {
 		names[i] = strings.ReplaceAll(strings.ToLower(h), " ", "_")
 	}
-	if err := w.Write(names); err != nil {
-		return err
-	}
+	_, _ = out.WriteString(shown.Row(names) + "\n")
 	for _, item := range items {
-		cells := row(item)
-		for i := range cells {
-			cells[i] = SafeCell(cells[i])
-		}
-		if err := w.Write(cells); err != nil {
-			return err
-		}
+		_, _ = out.WriteString(shown.Row(row(item)) + "\n")
 	}
-	w.Flush()
-	return w.Error()
-}
-
-// SafeCell makes a text safe for a spreadsheet: what clients send must be no formula and break no line. A cell that would begin one begins
-// with an apostrophe.
-func SafeCell(s string) string {
-	s = Safe(s)
-	begin := strings.TrimLeftFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r == '·' })
-	if begin != "" && strings.ContainsRune("=+-@＝＋－＠", []rune(begin)[0]) {
-		return "'" + s
-	}
-	return s
+	return out.Flush()
 }

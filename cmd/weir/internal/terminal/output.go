@@ -2,6 +2,7 @@
 package terminal
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -62,10 +64,15 @@ func List[T any](o *Output, items []T, head []string, row func(T) []string) erro
 
 // WriteJSON writes v for programs, with --output json.
 func (o *Output) WriteJSON(v any) error {
-	enc := json.NewEncoder(o.Stdout)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := o.Stdout.Write(shown.JSON(text.Bytes()))
+	return err
 }
 
 // ChangeHead are the heads of ChangeCells.
