@@ -133,7 +133,8 @@ type Options struct {
 	Dossiers  Dossiers
 	Orders    Orders
 	Knows     Knows
-	Trials    Trials // nil: nothing is tried
+	Trials    Trials         // nil: nothing is tried
+	Masker    *access.Masker // who shows pseudonyms; nil: nobody
 	// Partitions has what stages report of partitions.
 	Partitions PartitionStore
 	// NeverBlock are the addresses that are never blocked; its zero value is an empty list.

@@ -107,3 +107,12 @@ func readPerson(text string) (erasure.Person, error) {
 	p.Value = p.Prefix.String()
 	return p, nil
 }
+
+// shownAs are the pseudonyms by which pages show a person, to whom they show pseudonyms.
+func (s *Service) shownAs(p *erasure.Person) []string {
+	shown := s.o.Masker.Value(access.Actor{}, p.Field.String(), p.Value)
+	if shown == p.Value {
+		return nil
+	}
+	return []string{shown}
+}

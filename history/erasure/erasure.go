@@ -36,6 +36,8 @@ type Request struct {
 	Via    string // how who asks came, for the audit trail
 	Reason string
 	DryRun bool // only says what would be erased
+	// Shown are the pseudonyms by which the console shows the person: views and entries have them.
+	Shown []string
 	// Progress, where it is set, is told what is looked through, before it is.
 	Progress func(what string)
 }
@@ -48,6 +50,10 @@ type Done struct {
 	Erased    []Count `json:"erased"`
 	Left      []Left  `json:"left"`
 	Blocks    []Block `json:"blocks"` // in force: their decisions stay as long as they are
+	// Texts are those that name the person, at most 200 of them, and TextsMore is how many more there are. They are told
+	// by a dry run alone.
+	Texts     []Text `json:"texts,omitempty"`
+	TextsMore int    `json:"texts_more,omitempty"`
 }
 
 // Count is how many of something there were.
@@ -97,6 +103,7 @@ func (e *Eraser) Erase(ctx context.Context, r Request) (Done, error) {
 		if r.DryRun {
 			return errDry
 		}
+		done.Texts, done.TextsMore = nil, 0
 		return nil
 	})
 	if err != nil && !errors.Is(err, errDry) {
@@ -105,12 +112,15 @@ func (e *Eraser) Erase(ctx context.Context, r Request) (Done, error) {
 	return done, nil
 }
 
+// erasedMark stands behind the field in a pseudonym.
+const erasedMark = ":erased-"
+
 // pseudonym is the same for the same person, and tells nobody without the secret who it is.
 func (p *Person) pseudonym(secret []byte) string {
 	const bytes = 12
 	h := hmac.New(sha256.New, secret)
 	_, _ = fmt.Fprintf(h, "weir erasure\x00%s\x00%s", p.Field, p.Value) // a hash never fails
-	return p.Field.String() + ":erased-" + hex.EncodeToString(h.Sum(nil)[:bytes])
+	return p.Field.String() + erasedMark + hex.EncodeToString(h.Sum(nil)[:bytes])
 }
 
 // work is one erasure.
@@ -130,14 +140,15 @@ func (w *work) run(ctx context.Context, r *Request) error {
 		what string
 		run  func(context.Context) error
 	}{
-		{"episodes", w.episodes}, {"samples of requests", w.samples}, {"block decisions", w.decisions}, {"prefixes that hold the address", w.wider}, {"saved views", w.views},
+		{"episodes", w.episodes}, {"samples of requests", w.samples}, {"block decisions", w.decisions}, {"prefixes that hold the address", w.wider},
+		{"saved views", func(ctx context.Context) error { return w.views(ctx, r.Shown) }},
 	} {
 		at(step.what)
 		if err := step.run(ctx); err != nil {
 			return err
 		}
 	}
-	at("the audit trail")
+	at("the audit trail and all reasons")
 	detail, err := json.Marshal(w.done.Erased)
 	if err != nil {
 		return err
@@ -151,7 +162,7 @@ func (w *work) run(ctx context.Context, r *Request) error {
 	if err := audit.Write(ctx, w.tx, entry); err != nil {
 		return err
 	}
-	if err := w.trail(ctx); err != nil { // the reason may name the person, too
+	if err := w.texts(ctx, r.Shown); err != nil { // the reason may name the person, too
 		return err
 	}
 	return w.others(ctx)

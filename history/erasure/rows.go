@@ -3,10 +3,7 @@ package erasure
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/netip"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -198,59 +195,6 @@ func (w *work) wider(ctx context.Context) error {
 		w.left("episodes and decisions of prefixes that hold the address", n, "they tell of their other addresses, too; erase the prefix where it is one person's")
 	}
 	return err
-}
-
-// views deletes what people keep of the explorer about the person.
-func (w *work) views(ctx context.Context) error {
-	value := w.person.text()
-	if len(value) < leastText {
-		return nil
-	}
-	tag, err := w.tx.Exec(ctx, "DELETE FROM saved_views WHERE position($1 IN query) > 0 OR position($2 IN query) > 0", value, url.QueryEscape(value))
-	w.erased("saved views", tag.RowsAffected())
-	return err
-}
-
-// leastText is how long a value is that is looked for in texts: a shorter one stands in any of them.
-const leastText = 3
-
-// text is the value as people write it.
-func (p *Person) text() string {
-	if p.Field == traffic.FieldIP && p.Prefix.IsSingleIP() {
-		return p.Prefix.Addr().String()
-	}
-	if p.Field == traffic.FieldIP {
-		return p.Prefix.String()
-	}
-	return traffic.Printable(p.Value)
-}
-
-// trail puts the pseudonym where the audit trail names the person. The entries stay.
-func (w *work) trail(ctx context.Context) error {
-	texts := []string{}
-	for _, part := range w.person.parts() {
-		_, value, _ := strings.Cut(part, "=")
-		texts = append(texts, value)
-	}
-	texts = append(texts, w.person.text())
-	slices.SortFunc(texts, func(a, b string) int { return len(b) - len(a) }) // the longer ones hold the others
-	touched := int64(0)
-	for _, text := range slices.Compact(texts) {
-		if len(text) < leastText {
-			w.left("the audit trail", 0, fmt.Sprintf("a value of %d bytes is not looked for in texts", len(text)))
-			continue
-		}
-		pattern := `(?<![A-Za-z0-9_~-])(?<![A-Za-z0-9]\.)` + regexp.QuoteMeta(text) + `(?![A-Za-z0-9_~-])(?!\.[A-Za-z0-9])`
-		tag, err := w.tx.Exec(ctx, `UPDATE audit SET object = regexp_replace(object, $1, $2, 'g'), reason = regexp_replace(reason, $1, $2, 'g'),
-				detail = regexp_replace(detail, $1, $2, 'g'), before = regexp_replace(before, $1, $2, 'g'), after = regexp_replace(after, $1, $2, 'g')
-			WHERE object ~ $1 OR reason ~ $1 OR detail ~ $1 OR before ~ $1 OR after ~ $1`, pattern, w.done.Pseudonym)
-		if err != nil {
-			return err
-		}
-		touched += tag.RowsAffected()
-	}
-	w.erased("entries of the audit trail, in which a pseudonym stands now", touched)
-	return nil
 }
 
 // others says what no erasure reaches.

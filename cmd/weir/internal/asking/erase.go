@@ -86,6 +86,13 @@ func (p *Program) erasure(done *erasure.Done) string {
 		}
 		fmt.Fprintf(&b, "left: %s: %s\n", what, l.Why)
 	}
+	for _, t := range done.Texts {
+		fmt.Fprintf(&b, "%s: %s\n", t.Where, terminal.Safe(t.Was))
+		fmt.Fprintf(&b, "  would be: %s\n", terminal.Safe(t.Is))
+	}
+	if done.TextsMore > 0 {
+		fmt.Fprintf(&b, "and %d more texts\n", done.TextsMore)
+	}
 	for _, block := range done.Blocks {
 		fmt.Fprintf(&b, "blocked by %s until %s; %s\n", block.Rule, terminal.Time(block.Until), p.Release(block.Rule, block.Subject))
 	}

@@ -34,10 +34,14 @@ type ActsOptions struct {
 // OpenActs makes the acts of an installation; the function gives back what they opened.
 func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 	blocks := &blocksPort{config: o.Config, log: o.Log, store: o.Redis, given: o.Redis != nil}
+	masker, err := o.Config.Console.Masker()
+	if err != nil {
+		return nil, blocks.close, err
+	}
 	s, err := acts.New(acts.Options{
 		Rules: o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks, Releases: &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
-		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders, Knows: explore.New(o.History),
+		Erasing: erasure.New(o.History.DB, o.History.Streams), Masker: masker, Orders: o.History.Orders, Knows: explore.New(o.History),
 		Partitions: o.History.Partitions,
 		NeverBlock: blocklist.NewNeverBlock(o.Config.NeverBlock), Trials: o.Trials,
 	})
