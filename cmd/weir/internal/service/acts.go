@@ -34,7 +34,12 @@ type ActsOptions struct {
 // OpenActs makes the acts of an installation; the function gives back what they opened.
 func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 	blocks := &blocksPort{config: o.Config, log: o.Log, store: o.Redis, given: o.Redis != nil}
+	masker, err := o.Config.Console.Masker()
+	if err != nil {
+		return nil, func() {}, err
+	}
 	s, err := acts.New(acts.Options{
+		Masking: acts.Masking{Masker: masker, Trail: o.History.Audit},
 		Rules: o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks, Releases: &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
 		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders, Knows: explore.New(o.History),
