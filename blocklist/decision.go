@@ -31,19 +31,19 @@ const (
 // Decision is one record of the blocks topic, as JSON: everything that ENFORCE did or chose not to do to a block.
 type Decision struct {
 	Format int    `json:"v"`
-	ID     string `json:"id"` // deterministic: hash of action, rule, subject, hit and until (withheld: reason; released: id of the request)
+	ID     string `json:"id" mask:"-"` // deterministic: hash of action, rule, subject, hit and until (withheld: reason; released: id of the request)
 	Action Action `json:"action"`
 	// Reason says why: withheld: max_lag, never_block, released, …; released, or By is set: somebody's words
-	Reason     string          `json:"reason,omitempty"`
-	Rule       string          `json:"rule"`
-	Subject    traffic.Subject `json:"subject"`              // the block's identity
-	Hit        string          `json:"hit,omitempty"`        // released: of the block that was there
-	Generation int64           `json:"generation,omitempty"` // the rule's mode generation
-	Since      traffic.Time    `json:"since,omitempty"`      // when the episode opened; released: when
-	Until      traffic.Time    `json:"until,omitempty"`      // absolute expiry; released: of the tombstone
-	At         traffic.Time    `json:"at"`                   // when ENFORCE decided, its own clock
+	Reason     string          `json:"reason,omitempty" mask:"text,By"`
+	Rule       string          `json:"rule" mask:"name"`
+	Subject    traffic.Subject `json:"subject"`                // the block's identity
+	Hit        string          `json:"hit,omitempty" mask:"-"` // released: of the block that was there
+	Generation int64           `json:"generation,omitempty"`   // the rule's mode generation
+	Since      traffic.Time    `json:"since,omitempty"`        // when the episode opened; released: when
+	Until      traffic.Time    `json:"until,omitempty"`        // absolute expiry; released: of the tombstone
+	At         traffic.Time    `json:"at"`                     // when ENFORCE decided, its own clock
 	// By is, of a release, who; else who ordered the block, empty: a rule's hit led to it
-	By string `json:"by,omitempty"`
+	By string `json:"by,omitempty" mask:"name"`
 }
 
 // Reasons of withheld decisions.

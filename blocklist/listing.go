@@ -24,7 +24,7 @@ type Filter struct {
 // Listed is one block or one tombstone in Redis; exactly one of the two is set.
 type Listed struct {
 	Subject   traffic.Subject `json:"subject"`
-	Rule      string          `json:"rule"`
+	Rule      string          `json:"rule" mask:"name"`
 	Block     *Block          `json:"block,omitempty"`
 	Tombstone *Tombstone      `json:"tombstone,omitempty"`
 	Remaining time.Duration   `json:"remaining"` // nanoseconds until it expires

@@ -23,17 +23,17 @@ const (
 // Block is the value of a block key, as JSON. Its key expires at Until, rounded up to the millisecond.
 type Block struct {
 	Format     int          `json:"v"`
-	Action     string       `json:"action"` // "block"
-	Scope      string       `json:"scope"`  // "match": only requests that the rule matches
-	Rule       string       `json:"rule"`
-	Generation int64        `json:"generation"` // the rule's mode generation under which it was written
-	Hit        string       `json:"hit"`        // id of the episode that set Until
-	Since      traffic.Time `json:"since"`      // when that episode opened
-	Until      traffic.Time `json:"until"`      // absolute; only ever raised within a generation
+	Action     string       `json:"action" mask:"-"` // "block"
+	Scope      string       `json:"scope" mask:"-"`  // "match": only requests that the rule matches
+	Rule       string       `json:"rule" mask:"name"`
+	Generation int64        `json:"generation"`   // the rule's mode generation under which it was written
+	Hit        string       `json:"hit" mask:"-"` // id of the episode that set Until
+	Since      traffic.Time `json:"since"`        // when that episode opened
+	Until      traffic.Time `json:"until"`        // absolute; only ever raised within a generation
 	Extended   bool         `json:"extended,omitempty"`
 	// By and Reason are of a block that somebody ordered: who, and why.
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty" mask:"name"`
+	Reason string `json:"reason,omitempty" mask:"text,By"`
 }
 
 // NewBlock is the block that the episode hit, opened at since, leads to by rule under a generation of the rule's mode.
@@ -53,13 +53,13 @@ func (b *Block) InForce(mode *rules.ModeState) bool {
 // every episode that had opened by Released, so that neither their later over events nor a replay block again.
 type Tombstone struct {
 	Format   int          `json:"v"`
-	Action   string       `json:"action"` // "release"
-	Rule     string       `json:"rule"`
-	Released traffic.Time `json:"released"`          // append time of the request; only ever raised
-	Until    traffic.Time `json:"until"`             // the tombstone's own expiry
-	Hit      string       `json:"hit,omitempty"`     // of the block that was there; empty: nothing was
-	Request  string       `json:"request,omitempty"` // id of the release record
-	By       string       `json:"by,omitempty"`
+	Action   string       `json:"action" mask:"-"` // "release"
+	Rule     string       `json:"rule" mask:"name"`
+	Released traffic.Time `json:"released"`                   // append time of the request; only ever raised
+	Until    traffic.Time `json:"until"`                      // the tombstone's own expiry
+	Hit      string       `json:"hit,omitempty" mask:"-"`     // of the block that was there; empty: nothing was
+	Request  string       `json:"request,omitempty" mask:"-"` // id of the release record
+	By       string       `json:"by,omitempty" mask:"name"`
 	// StoodUntil is when the block that was there would have ended. 0: nothing was there, or an older weir released it.
 	StoodUntil traffic.Time `json:"stood_until,omitempty"`
 }

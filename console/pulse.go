@@ -54,9 +54,9 @@ func StoppedPartition(side string, partition int) Problem {
 
 // Problem is a part that is away, and what that means: {"Kafka", "does not answer; nothing is counted"}.
 type Problem struct {
-	Part   string `json:"part"`
-	Detail string `json:"detail"`
-	Href   string `json:"-"` // of the page that says more; empty: there is none
+	Part   string `json:"part" mask:"-"`
+	Detail string `json:"detail" mask:"line"`
+	Href   string `json:"-" mask:"-"` // of the page that says more; empty: there is none
 }
 
 // The counters of a Pulse, in the order of sample.totals.

@@ -54,8 +54,8 @@ const (
 type Hit struct {
 	Format      int    `json:"v"`
 	Kind        Kind   `json:"kind"`
-	ID          string `json:"id"` // 32 hex digits
-	Rule        string `json:"rule,omitempty"`
+	ID          string `json:"id" mask:"-"` // 32 hex digits
+	Rule        string `json:"rule,omitempty" mask:"name"`
 	RuleVersion int    `json:"rule_version,omitempty"`
 	Lineage     int    `json:"lineage,omitempty"`
 	Phase       Phase  `json:"phase,omitempty"`
@@ -85,29 +85,29 @@ type Hit struct {
 	Generation int64  `json:"g"`
 	Source     int    `json:"p"` // of the event at whose arrival the episode was first seen
 	Offset     int64  `json:"o"`
-	Keyed      int    `json:"keyed"`          // keyed partition
-	IntoID     string `json:"into,omitempty"` // merged: the episode that goes on
+	Keyed      int    `json:"keyed"`                   // keyed partition
+	IntoID     string `json:"into,omitempty" mask:"-"` // merged: the episode that goes on
 	// Place and Nth are where the hit comes in the order of all that its keyed partition has caused: the place of the keyed record in the log
 	// (its offset + 1), and the hit's among those of the record, from 1. The same hit has the same, however often it is sent. 0: a build
 	// before did not tell, or it is no record's.
 	Place int64 `json:"at,omitempty"`
 	Nth   int   `json:"nth,omitempty"`
 
-	Users   int      `json:"users,omitempty"`   // distinct users seen, saturating at MaxDistinct
-	Devices int      `json:"devices,omitempty"` // distinct devices seen, saturating at MaxDistinct
-	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
+	Users   int      `json:"users,omitempty"`                 // distinct users seen, saturating at MaxDistinct
+	Devices int      `json:"devices,omitempty"`               // distinct devices seen, saturating at MaxDistinct
+	Samples []string `json:"samples,omitempty" mask:"sample"` // JSON texts of traffic.Sample, the first few over events
 
 	Good    Good  `json:"known_good,omitempty"` // what the deployment knows of the block subject, by its events of GoodKept
 	Refused int64 `json:"refused,omitempty"`    // requests that the rule's block would have refused from this episode on; may rise after the closing
 	// Block is, of refused, the id of the block as gates name it; empty: those of a rule that are too many to be told apart
-	Block string `json:"block,omitempty"`
+	Block string `json:"block,omitempty" mask:"-"`
 	Known int64  `json:"known,omitempty"` // refused: of Count, requests that known_good holds for
 	Trial *Trial `json:"trial,omitempty"` // statistics: what the rule's block would have done
 
-	By     string `json:"by,omitempty"`     // release, loss: who
-	Via    string `json:"via,omitempty"`    // release: how who releases came; absent: a build before did not tell
-	Found  string `json:"found,omitempty"`  // release: what who releases found to stand, in words for the audit trail; absent as Via
-	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
+	By     string `json:"by,omitempty" mask:"name"`        // release, loss: who
+	Via    string `json:"via,omitempty" mask:"-"`          // release: how who releases came; absent: a build before did not tell
+	Found  string `json:"found,omitempty" mask:"line"`     // release: what who releases found to stand, in words for the audit trail; absent as Via
+	Reason string `json:"reason,omitempty" mask:"text,By"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
 }
 
 // place notes which keyed record caused the hit, as the n-th from 0.

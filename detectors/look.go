@@ -10,7 +10,7 @@ import (
 
 // Look is what a partition has counted of one key of a rule, as JSON. Taking it changes nothing.
 type Look struct {
-	Rule    string          `json:"rule"`
+	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
 	Routing int64           `json:"routing"` // the routing version that says what is counted
 	// AsOf is the newest event time that the partition has seen, for which Windows count; Watermark is the time before which it expects
@@ -24,7 +24,7 @@ type Look struct {
 
 // LookWindow is the count against one limit.
 type LookWindow struct {
-	Of       string     `json:"of"` // limit, near, candidate or pending
+	Of       string     `json:"of" mask:"-"` // limit, near, candidate or pending
 	Version  int        `json:"version"`
 	Limit    int64      `json:"limit"` // of events of no tier, as of AsOf
 	Tiers    []LookTier `json:"tiers,omitempty"`
@@ -43,7 +43,7 @@ type LookWindow struct {
 
 // LookTier is the limit of the events of one tier.
 type LookTier struct {
-	When  string `json:"when"`
+	When  string `json:"when" mask:"-"`
 	Limit int64  `json:"limit"`
 }
 
@@ -52,7 +52,7 @@ type LookEpisode struct {
 	First traffic.Time `json:"first"`
 	Last  traffic.Time `json:"last"`
 	Count int64        `json:"count"`
-	Hits  []string     `json:"hits"` // ids of its hits that were told
+	Hits  []string     `json:"hits" mask:"-"` // ids of its hits that were told
 }
 
 // ErrLook says that a routing version has no rule of the name with a key that the subject is of.

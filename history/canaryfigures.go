@@ -89,7 +89,7 @@ type FalsePositives struct {
 type Share struct {
 	Some Figure `json:"some"`
 	All  Figure `json:"all"`
-	Why  string `json:"why,omitempty"` // it is not known; empty: it is
+	Why  string `json:"why,omitempty" mask:"line"` // it is not known; empty: it is
 }
 
 // Known reports whether there is a share: of nothing there is none.

@@ -28,7 +28,7 @@ type DecisionQuery struct {
 
 // RecordedDecision is a decision as it was stored.
 type RecordedDecision struct {
-	Stream string `json:"stream"`
+	Stream string `json:"stream" mask:"name"`
 	blocklist.Decision
 	Recorded time.Time `json:"recorded_at"`
 }

@@ -43,7 +43,7 @@ type Place struct {
 
 // RecordedHit is one episode: all records with its id, joined. Seen is when the newest of those records was caused.
 type RecordedHit struct {
-	Stream string `json:"stream"`
+	Stream string `json:"stream" mask:"name"`
 	detectors.Hit
 	SeenFirst traffic.Time `json:"seen_first"`  // when the episode was first seen
 	Recorded  time.Time    `json:"recorded_at"` // when its first record was stored

@@ -63,12 +63,12 @@ func (q *RefusalQuery) add(w *where) {
 
 // RefusedSum is the number of requests that gates refused by one block, by the minute of the requests' own time.
 type RefusedSum struct {
-	Stream string `json:"stream"`
-	Rule   string `json:"rule"`
+	Stream string `json:"stream" mask:"name"`
+	Rule   string `json:"rule" mask:"name"`
 	// Block is as refused clients are told it; empty: of blocks that were too many to be told apart
-	Block   string          `json:"block"`
-	Hit     string          `json:"hit,omitempty"`     // that led to it; empty: history has none
-	Subject traffic.Subject `json:"subject,omitempty"` // whom the block held; empty where history has no such hit
+	Block   string          `json:"block" mask:"-"`
+	Hit     string          `json:"hit,omitempty" mask:"-"` // that led to it; empty: history has none
+	Subject traffic.Subject `json:"subject,omitempty"`      // whom the block held; empty where history has no such hit
 	Minute  traffic.Time    `json:"minute"`
 	Latest  traffic.Time    `json:"latest"` // time of the newest of them
 	Events  int64           `json:"events"`

@@ -41,8 +41,8 @@ func (q *LateQuery) where() *where {
 
 // LateSum is the number of events of one source partition that came too late for a rule, by the minute in which they came.
 type LateSum struct {
-	Stream  string       `json:"stream"`
-	Rule    string       `json:"rule"`
+	Stream  string       `json:"stream" mask:"name"`
+	Rule    string       `json:"rule" mask:"name"`
 	Lineage int          `json:"lineage"`
 	Source  int          `json:"source_partition"`
 	Keyed   int          `json:"keyed_partition"`
@@ -117,9 +117,9 @@ const (
 // UncountedSum is the number of events that a rule did not count for one reason, by the minute in which they came. Lineage and
 // partitions are nil in sums of ROUTE, which does not know them.
 type UncountedSum struct {
-	Stream  string       `json:"stream"`
-	Rule    string       `json:"rule"`
-	Reason  string       `json:"reason"`
+	Stream  string       `json:"stream" mask:"name"`
+	Rule    string       `json:"rule" mask:"name"`
+	Reason  string       `json:"reason" mask:"-"`
 	Lineage *int         `json:"lineage,omitempty"`
 	Source  *int         `json:"source_partition,omitempty"`
 	Keyed   *int         `json:"keyed_partition,omitempty"`

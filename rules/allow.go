@@ -16,8 +16,8 @@ import (
 // AllowList is a named list of sources that rules do not count. A rule names the lists that it honours; what a list holds is
 // judged by the time of each event.
 type AllowList struct {
-	ID    string `json:"id"`    // as a rule's
-	Owner string `json:"owner"` // the team that answers for the list
+	ID    string `json:"id" mask:"name"`    // as a rule's
+	Owner string `json:"owner" mask:"name"` // the team that answers for the list
 	// Entries are in order of kind and value, each source once.
 	Entries []AllowEntry `json:"entries"`
 }
@@ -25,9 +25,9 @@ type AllowList struct {
 // AllowEntry is one source of a list.
 type AllowEntry struct {
 	Kind  AllowKind `json:"kind"`
-	Value string    `json:"value"` // an address prefix for AllowCIDR, else the value of the field as events have it
+	Value string    `json:"value" mask:"value,Kind"` // an address prefix for AllowCIDR, else the value of the field as events have it
 	// Reason says why the source is let pass.
-	Reason string `json:"reason"`
+	Reason string `json:"reason" mask:"text"`
 	// Until is when the entry ends: events of this time and after it are counted. 0: it has no end.
 	Until traffic.Time `json:"until,omitzero"`
 }

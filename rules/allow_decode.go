@@ -234,3 +234,9 @@ func (k AllowKind) Secret() bool { return k == AllowAPIKey || k == AllowSession 
 func (e *AllowEntry) End() string {
 	return "…" + strings.ToValidUTF8(e.Value[len(e.Value)-min(4, len(e.Value)/2):], "")
 }
+
+// Subject is the source that e names.
+func (e *AllowEntry) Subject() traffic.Subject {
+	field, _ := e.Kind.Field()
+	return traffic.SubjectOf([]traffic.SubjectValue{{Field: field.String(), Value: e.Value}})
+}

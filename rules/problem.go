@@ -22,13 +22,13 @@ const maxSetProblems = 1000
 
 // Problem is one thing that is wrong with a rule document.
 type Problem struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`   // from 1; 0 when the document did not come from a file
-	Column  int    `json:"column,omitempty"` // from 1, in characters; 0 where only the line is known
-	Field   string `json:"field,omitempty"`  // as a path: block.ttl, key[1].v4
-	Got     string `json:"got"`
-	Allowed string `json:"allowed"`
-	Hint    string `json:"hint,omitempty"` // what was probably meant, or how to put it right
+	File    string `json:"file,omitempty" mask:"-"`
+	Line    int    `json:"line,omitempty"`           // from 1; 0 when the document did not come from a file
+	Column  int    `json:"column,omitempty"`         // from 1, in characters; 0 where only the line is known
+	Field   string `json:"field,omitempty" mask:"-"` // as a path: block.ttl, key[1].v4
+	Got     string `json:"got" mask:"-"`
+	Allowed string `json:"allowed" mask:"-"`
+	Hint    string `json:"hint,omitempty" mask:"-"` // what was probably meant, or how to put it right
 
 	within yamlnode.Place // of what the field says, where that is an expression: see decoder.locate
 	needs  string         // a field without which nothing can be said of this one

@@ -18,8 +18,8 @@ import (
 
 // Document is one rule as its owner wrote it, validated and with defaults filled in.
 type Document struct {
-	ID      string             `json:"id"`    // [a-z0-9][a-z0-9-]*, at most 64 bytes
-	Owner   string             `json:"owner"` // the team that answers for the rule
+	ID      string             `json:"id" mask:"name"`    // [a-z0-9][a-z0-9-]*, at most 64 bytes
+	Owner   string             `json:"owner" mask:"name"` // the team that answers for the rule
 	Match   Match              `json:"match"`
 	Key     []traffic.KeyField `json:"key"` // empty: one window for all that matches
 	Missing OnMissing          `json:"on_missing"`
@@ -44,7 +44,7 @@ type Document struct {
 	// Tiers give some events a limit of their own: the first whose When holds. Events of no tier have Limit.
 	Tiers []Tier `json:"tiers,omitempty"`
 	// Allow names the allow lists whose sources the rule does not count, ascending.
-	Allow []string `json:"allow,omitempty"`
+	Allow []string `json:"allow,omitempty" mask:"name"`
 
 	// Promote is what a promotion asks of the evidence; nil for promotion.DefaultGates.
 	Promote *promotion.Gates `json:"promote,omitempty"`
@@ -59,27 +59,27 @@ type Candidate struct {
 
 // Tier is a limit for the events for which a condition holds.
 type Tier struct {
-	When  string `json:"when"` // as Match.When
+	When  string `json:"when" mask:"-"` // as Match.When
 	Limit int    `json:"limit"`
 }
 
 // Match says which requests a rule watches. An absent part matches all.
 type Match struct {
-	Methods []string `json:"methods,omitempty"` // upper case
+	Methods []string `json:"methods,omitempty" mask:"-"` // upper case
 	// Path is made of literal segments, {param} or * for any one, and at the end * for all that follows or *.php for how the last one
 	// ends.
-	Path string `json:"path,omitempty"`
+	Path string `json:"path,omitempty" mask:"-"`
 
 	// The zero values are the defaults, as in all that was stored before there was a choice.
 	PathAs   PathAs   `json:"path_as,omitempty"`   // default normal
 	PathCase PathCase `json:"path_case,omitempty"` // default exact
 
-	Paths    []string `json:"paths,omitempty"`    // two or more paths instead of Path, ascending
-	Except   []string `json:"except,omitempty"`   // paths that are left out, ascending; compared as Path is
-	Hosts    []string `json:"hosts,omitempty"`    // lower case: exact, or *.example.com for all below it; ascending
-	Routes   []string `json:"routes,omitempty"`   // the gateway's own names of routes, ascending
-	Statuses []string `json:"statuses,omitempty"` // 401, or 4xx for a class; ascending
-	When     string   `json:"when,omitempty"`     // a condition in CEL on the event, as it was written
+	Paths    []string `json:"paths,omitempty" mask:"-"`    // two or more paths instead of Path, ascending
+	Except   []string `json:"except,omitempty" mask:"-"`   // paths that are left out, ascending; compared as Path is
+	Hosts    []string `json:"hosts,omitempty" mask:"-"`    // lower case: exact, or *.example.com for all below it; ascending
+	Routes   []string `json:"routes,omitempty" mask:"-"`   // the gateway's own names of routes, ascending
+	Statuses []string `json:"statuses,omitempty" mask:"-"` // 401, or 4xx for a class; ascending
+	When     string   `json:"when,omitempty" mask:"-"`     // a condition in CEL on the event, as it was written
 }
 
 // PathAs says in which form a request's path is compared with a rule's.
@@ -114,8 +114,8 @@ const (
 
 // Count is what a window adds up. The zero value counts events.
 type Count struct {
-	Distinct *traffic.KeyField `json:"distinct,omitempty"` // distinct values of this field; events without it are not counted
-	Sum      string            `json:"sum,omitempty"`      // sum of this whole number: attrs.NAME, bytes or latency_ms; events without it are not counted
+	Distinct *traffic.KeyField `json:"distinct,omitempty"`     // distinct values of this field; events without it are not counted
+	Sum      string            `json:"sum,omitempty" mask:"-"` // sum of this whole number: attrs.NAME, bytes or latency_ms; events without it are not counted
 	// Tuple is Distinct for combinations of two or more fields' values; events that lack one of them are not counted.
 	Tuple []traffic.KeyField `json:"tuple,omitempty"`
 }
@@ -261,7 +261,7 @@ func hasNewStar(pattern string) bool {
 // ModeState is a rule's mode as promote and demote left it. Generation rises with every change; a block carries the
 // generation it was written under and holds only while that is the newest.
 type ModeState struct {
-	Rule       string `json:"rule"`
+	Rule       string `json:"rule" mask:"name"`
 	Mode       Mode   `json:"mode"`
 	Generation int64  `json:"generation"`
 	// Match is what a block of the newest version that acts holds back: its Reach, for gates; never a pending one's.

@@ -12,10 +12,10 @@ type Message struct {
 // dead-letter topic. Nothing is dropped without one, or without a counter that names the reason.
 type DeadLetter struct {
 	Version   int    `json:"v"` // DeadLetterVersion
-	Stage     string `json:"stage"`
-	Reason    string `json:"reason"` // short and countable: malformed, oversized, empty, refused, …
-	Detail    string `json:"detail,omitempty"`
-	Topic     string `json:"topic"`
+	Stage     string `json:"stage" mask:"-"`
+	Reason    string `json:"reason" mask:"-"` // short and countable: malformed, oversized, empty, refused, …
+	Detail    string `json:"detail,omitempty" mask:"text"`
+	Topic     string `json:"topic" mask:"-"`
 	Partition int    `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Size      int    `json:"size"`            // bytes of the whole value

@@ -103,7 +103,7 @@ type KeyField struct {
 	V4    uint8 `json:"v4,omitempty"`
 	V6    uint8 `json:"v6,omitempty"`
 	// Name is empty but for FieldParam, FieldAttr and FieldFallback.
-	Name string `json:"name,omitempty"`
+	Name string `json:"name,omitempty" mask:"-"`
 }
 
 // TokenByte reports whether c is a tchar of RFC 9110, section 5.6.2: what methods and header names are made of.

@@ -69,12 +69,12 @@ const (
 // Actor is who asks for something. The zero value is nobody and may do nothing.
 type Actor struct {
 	// Name is what the audit trail keeps: what the configured claim says, token:NAME for a script, the user of the machine.
-	Name string `json:"name"`
+	Name string `json:"name" mask:"name"`
 	Role Role   `json:"role"`
 	// Owners are the owners of rules for whom an Owner decides, as the documents name them (`owner: identity`).
-	Owners []string `json:"owners,omitempty"`
+	Owners []string `json:"owners,omitempty" mask:"name"`
 	// Via is how the actor came: one of the Via constants.
-	Via string `json:"via"`
+	Via string `json:"via" mask:"-"`
 }
 
 // String is the actor as messages and logs name it.

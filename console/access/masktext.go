@@ -17,6 +17,7 @@ func (m *Masker) Text(actor Actor, text string) string {
 	if !m.MasksAny(actor) {
 		return text
 	}
+	as := func(field, value string) string { return m.Value(actor, field, value) }
 	var out strings.Builder
 	field, apart := "", "" // what the word before names, and what has been between
 	for len(text) > 0 {
@@ -35,7 +36,7 @@ func (m *Masker) Text(actor Actor, text string) string {
 		if strings.Trim(apart, " \"'`") != "" {
 			field = "" // another clause
 		}
-		masked := m.word(actor, word)
+		masked := m.word(actor, word, as)
 		if masked == word && field != "" && !ordinary(word) && !strings.Contains(word, "=") && !strings.HasPrefix(word, pseudonymMark) {
 			bare := strings.TrimRight(word, sentenceEnds)
 			masked = m.Value(actor, field, bare) + word[len(bare):]
@@ -68,18 +69,22 @@ func ordinary(word string) bool {
 		which who whom whose will with`), strings.ToLower(strings.TrimRight(word, sentenceEnds)))
 }
 
-func (m *Masker) word(actor Actor, word string) string {
+// writing says how a value of a field is written.
+type writing func(field, value string) string
+
+// word masks the values of subjects and the addresses of one word.
+func (m *Masker) word(actor Actor, word string, as writing) string {
 	if isAddress(word) {
-		return m.Value(actor, "ip", word)
+		return as("ip", word)
 	}
 	if !strings.Contains(word, "=") {
-		return m.addresses(actor, word)
+		return m.addresses(actor, word, as)
 	}
 	parts := strings.Split(word, "&")
 	for i, part := range parts {
 		field, value, has := strings.Cut(part, "=")
 		if !has || value == "" || !m.Masks(actor, field) {
-			parts[i] = m.addresses(actor, part)
+			parts[i] = m.addresses(actor, part, as)
 			continue
 		}
 		if _, shown := m.cipher.open(field, value); shown { // words that were masked before
@@ -88,13 +93,13 @@ func (m *Masker) word(actor Actor, word string) string {
 		if decoded, err := traffic.Subject(part).Values(); err == nil && len(decoded) == 1 {
 			value = decoded[0].Value
 		}
-		parts[i] = field + "=" + m.Value(actor, field, value)
+		parts[i] = field + "=" + as(field, value)
 	}
 	return strings.Join(parts, "&")
 }
 
 // addresses masks the addresses within a word: at the end of a sentence, in a URL, with a port.
-func (m *Masker) addresses(actor Actor, word string) string {
+func (m *Masker) addresses(actor Actor, word string, as writing) string {
 	if !m.Masks(actor, "ip") || strings.HasPrefix(word, pseudonymMark) {
 		return word
 	}
@@ -118,7 +123,7 @@ func (m *Masker) addresses(actor Actor, word string) string {
 			bare = strings.TrimSuffix(bare, ":")
 		}
 		if _, err := netip.ParseAddr(bare); err == nil {
-			out.WriteString(m.Value(actor, "ip", bare))
+			out.WriteString(as("ip", bare))
 			out.WriteString(run[len(bare):])
 			continue
 		}

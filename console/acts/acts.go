@@ -133,8 +133,9 @@ type Options struct {
 	Dossiers  Dossiers
 	Orders    Orders
 	Knows     Knows
-	Trials    Trials         // nil: nothing is tried
-	Masker    *access.Masker // who shows pseudonyms; nil: nobody
+	Trials    Trials // nil: nothing is tried
+	// Masking says who is shown pseudonyms; its zero value: nobody.
+	Masking Masking
 	// Partitions has what stages report of partitions.
 	Partitions PartitionStore
 	// NeverBlock are the addresses that are never blocked; its zero value is an empty list.
@@ -216,10 +217,10 @@ func (s *Service) log(actor access.Actor, act access.Act, object string) {
 // Publication is whether gates have been told of the modes that an act has left in the rule store.
 type Publication struct {
 	Published   bool   `json:"published"`
-	Unpublished string `json:"unpublished,omitempty"` // why not
+	Unpublished string `json:"unpublished,omitempty" mask:"line"` // why not
 
-	News int    `json:"-"` // modes that Redis did not know yet
-	At   string `json:"-"` // where they were told; empty where that is not this process's to say
+	News int    `json:"-"`          // modes that Redis did not know yet
+	At   string `json:"-" mask:"-"` // where they were told; empty where that is not this process's to say
 }
 
 // publishTimeout bounds how long an act that has changed a rule waits for Redis to take it. The change is stored by then, and weir

@@ -68,12 +68,12 @@ type AllowDone struct {
 	Blocks []AllowBlock `json:"blocks"`
 	// BlocksCut says that there are more than are listed. Unknown says why blocks are not known.
 	BlocksCut bool   `json:"blocks_cut,omitempty"`
-	Unknown   string `json:"blocks_unknown,omitempty"`
+	Unknown   string `json:"blocks_unknown,omitempty" mask:"line"`
 }
 
 // AllowBlock is a block that holds a source which its rule counts no longer.
 type AllowBlock struct {
-	Rule    string          `json:"rule"`
+	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
 	Until   traffic.Time    `json:"until"`
 }

@@ -66,22 +66,22 @@ const (
 
 // BlockDone is what became of an order to block, or what would become of it.
 type BlockDone struct {
-	ID      string          `json:"id,omitempty"`       // of the block, as of a hit; absent: nothing was ordered
-	BlockID string          `json:"block_id,omitempty"` // what a refused client is told
-	Rule    string          `json:"rule"`               // by which the block is listed and released
+	ID      string          `json:"id,omitempty" mask:"-"`       // of the block, as of a hit; absent: nothing was ordered
+	BlockID string          `json:"block_id,omitempty" mask:"-"` // what a refused client is told
+	Rule    string          `json:"rule" mask:"name"`            // by which the block is listed and released
 	Subject traffic.Subject `json:"subject"`
-	Back    string          `json:"holds_back"` // in words
-	For     string          `json:"for"`
+	Back    string          `json:"holds_back" mask:"-"` // in words
+	For     string          `json:"for" mask:"-"`
 	Until   traffic.Time    `json:"until,omitzero"`
 	// Done says that a block of the source stands until then, or for longer, at every gate within a second
 	Done bool `json:"done"`
 	// Outcome is written, unchanged: another order's block lasts as long; empty: ENFORCE has not acted
-	Outcome string `json:"outcome"`
+	Outcome string `json:"outcome" mask:"-"`
 	DryRun  bool   `json:"dry_run,omitempty"`
 	// Behind is who is behind the source; null where history could not be asked, and Unknown says why.
 	Behind  *explore.Behind `json:"behind"`
-	Unknown string          `json:"behind_unknown,omitempty"`
-	Problem string          `json:"problem,omitempty"` // why it is not known whether the block stands
+	Unknown string          `json:"behind_unknown,omitempty" mask:"line"`
+	Problem string          `json:"problem,omitempty" mask:"line"` // why it is not known whether the block stands
 	Publication
 }
 

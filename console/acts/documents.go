@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/rulestore"
-	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -46,23 +46,6 @@ type ApplyDone struct {
 	Warnings []rules.Problem `json:"warnings,omitempty"`
 }
 
-// MaskPlan leaves out of a plan what it says of the entries of allow lists where who asks is shown pseudonyms: entries
-// of others are among them, with the reasons that people gave. A plan that was shown so still says what is agreed to.
-func MaskPlan(masker *access.Masker, actor access.Actor, plan *rulestore.Plan) {
-	if plan == nil || !masker.MasksAny(actor) {
-		return
-	}
-	for i := range plan.AllowLists {
-		c := &plan.AllowLists[i]
-		for _, lines := range []*[]string{&c.Diff, &c.Refused} {
-			if n := len(*lines); n > 0 {
-				*lines = []string{fmt.Sprintf("%s about whom it lets pass, not shown to %s", plural.Of(n, "line"),
-					actor)}
-			}
-		}
-	}
-}
-
 // Apply makes the stored rules and allow lists those of documents, in one step.
 func (s *Service) Apply(ctx context.Context, actor access.Actor, r ApplyRequest) (ApplyDone, error) {
 	if err := access.MayAny(actor, access.Apply); err != nil {
@@ -77,6 +60,9 @@ func (s *Service) Apply(ctx context.Context, actor access.Actor, r ApplyRequest)
 		names[i] = lists[i].List.ID
 	}
 	set, warnings, err := s.o.Documents.Read(r.Files, names)
+	if err == nil {
+		err = s.o.Masking.mayList(actor, set)
+	}
 	if err != nil {
 		return ApplyDone{Warnings: warnings}, err
 	}
@@ -130,7 +116,7 @@ func (s *Service) carry(ctx context.Context, actor access.Actor, act access.Act,
 	}
 	plan, err := s.o.Rules.Apply(ctx, docs, actor.Name, reason, opts)
 	if err != nil {
-		return ApplyDone{}, err
+		return ApplyDone{}, unprefixed(err)
 	}
 	if opts.DryRun {
 		return ApplyDone{Plan: &plan}, nil
@@ -140,6 +126,14 @@ func (s *Service) carry(ctx context.Context, actor access.Actor, act access.Act,
 	}
 	p := s.publish(ctx)
 	return ApplyDone{Plan: &plan, Publication: &p}, nil
+}
+
+// unprefixed is an error of documents without what the store says of itself before it.
+func unprefixed(err error) error {
+	if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(err.Error(), "history: ") {
+		return cause
+	}
+	return err
 }
 
 // rollbackTarget is the version to go back to.

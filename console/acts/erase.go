@@ -110,7 +110,7 @@ func readPerson(text string) (erasure.Person, error) {
 
 // shownAs are the pseudonyms by which pages show a person, to whom they show pseudonyms.
 func (s *Service) shownAs(p *erasure.Person) []string {
-	shown := s.o.Masker.Value(access.Actor{}, p.Field.String(), p.Value)
+	shown := s.o.Masking.Masker.Value(access.Actor{}, p.Field.String(), p.Value)
 	if shown == p.Value {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 type ErasureState struct {
 	// Running says that it goes on, and nothing is erased yet. The same request again waits for it, and begins no other one.
 	Running bool   `json:"running,omitempty"`
-	Step    string `json:"step,omitempty"` // what it looks through, while it runs
+	Step    string `json:"step,omitempty" mask:"-"` // what it looks through, while it runs
 	// Done is what was erased; nil while it runs.
 	Done *erasure.Done `json:"done,omitempty"`
 }

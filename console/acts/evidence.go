@@ -54,11 +54,11 @@ type EvidenceRequest struct {
 
 // EvidenceShown is what who promotes looks at before he says yes.
 type EvidenceShown struct {
-	Rule    string              `json:"rule"`
+	Rule    string              `json:"rule" mask:"name"`
 	Version int                 `json:"version"`
-	Hash    string              `json:"dossier,omitempty"` // empty: there is no evidence
+	Hash    string              `json:"dossier,omitempty" mask:"hash"` // empty: there is no evidence
 	Until   time.Time           `json:"until"`
-	Summary []string            `json:"summary"`
+	Summary []string            `json:"summary" mask:"line"`
 	Gates   []promotion.Verdict `json:"gates"` // of the version, in the order of documents
 
 	dossier *rulestore.Dossier
@@ -76,7 +76,7 @@ func (e *EvidenceShown) Document() []byte {
 // SinceLooked says, of a promotion, what has come since its evidence was looked at.
 type SinceLooked struct {
 	Grown Grown    `json:"grown,omitzero"`
-	News  []string `json:"since_looked,omitempty"` // in sentences
+	News  []string `json:"since_looked,omitempty" mask:"text"` // in sentences
 }
 
 const (
@@ -155,8 +155,14 @@ func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteReq
 		since.News = append(since.News, fmt.Sprintf("of the time until %s less was known than by now: the evidence until %s decides", r.Until.UTC().Format("15:04 UTC"), now.Until.Format("15:04 UTC")))
 		return now, since, nil
 	}
-	if r.Dossier != "" && r.Dossier != looked.Hash {
-		since.News = append(since.News, fmt.Sprintf("of the time until %s more has been told since: what was looked at is dossier %s", r.Until.UTC().Format("15:04 UTC"), r.Dossier))
+	mask := s.o.Masking.Masker.For(actor)
+	if r.Dossier != "" && r.Dossier != mask.Hash(looked.Hash) {
+		news := fmt.Sprintf("of the time until %s more has been told since: what was looked at is ", r.Until.UTC().Format("15:04 UTC"))
+		if mask.Any() { // it is the hash of none that is kept, and was shown to nobody else
+			since.News = append(since.News, news+"another dossier")
+		} else {
+			since.News = append(since.News, news+"dossier "+r.Dossier)
+		}
 	}
 	since.Grown, err = s.o.Dossiers.Grown(ctx, r.Rule, looked.Version, looked.Until, s.o.Clock().Std())
 	since.Grown.Since = looked.Until

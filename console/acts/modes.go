@@ -17,8 +17,8 @@ import (
 
 // Standing is what a rule is at a moment, as somebody sees who decides about it.
 type Standing struct {
-	Rule       string            `json:"rule"`
-	Owner      string            `json:"owner"` // of the version that acts
+	Rule       string            `json:"rule" mask:"name"`
+	Owner      string            `json:"owner" mask:"name"` // of the version that acts
 	Mode       rules.Mode        `json:"mode"`
 	Generation int64             `json:"generation"`
 	Version    int               `json:"version"`           // the one that acts
@@ -27,10 +27,10 @@ type Standing struct {
 	Raised     *rulestore.Raised `json:"raised,omitempty"`
 	Removed    bool              `json:"removed,omitempty"`
 	Since      time.Time         `json:"since"` // when the mode was set last, by whom and why
-	By         string            `json:"by"`
-	Reason     string            `json:"reason,omitempty"`
-	// Revision changes with each of these: an act that names it is refused where somebody else was quicker.
-	Revision string `json:"revision"`
+	By         string            `json:"by" mask:"name"`
+	Reason     string            `json:"reason,omitempty" mask:"text,By"`
+	// Revision changes with each of these but the reasons: an act that names it is refused where somebody else was quicker.
+	Revision string `json:"revision" mask:"-"`
 }
 
 // StandingOf is the standing of a rule.
@@ -43,7 +43,13 @@ func StandingOf(r *rulestore.Rule) Standing {
 	if r.Pending != nil {
 		s.Pending = r.Pending.Version.Number
 	}
-	text, err := json.Marshal(s)
+	hashed := s // without reasons: they may name somebody, who would be found by trying which name has the hash
+	hashed.Reason = ""
+	if s.Raised != nil {
+		raised := *s.Raised
+		raised.Reason, hashed.Raised = "", &raised
+	}
+	text, err := json.Marshal(hashed)
 	if err != nil { // of plain data: never
 		return s
 	}

@@ -26,22 +26,22 @@ type NeverRequest struct {
 
 // NeverDone is what a change has done.
 type NeverDone struct {
-	Entries []string `json:"entries"` // as the list has them
+	Entries []string `json:"entries" mask:"text"` // as the list has them
 	Removed bool     `json:"removed,omitempty"`
 	// Released are the blocks that the entries lift; ReleasedCut: there are more, which hold nobody either. Unknown
 	// says why they are not known.
 	Released    []AllowBlock `json:"released"`
 	ReleasedCut bool         `json:"released_cut,omitempty"`
-	Unknown     string       `json:"blocks_unknown,omitempty"`
+	Unknown     string       `json:"blocks_unknown,omitempty" mask:"line"`
 }
 
 // NeverListed is an entry of the never-block list: of the configuration, or one that somebody made.
 type NeverListed struct {
 	Prefix netip.Prefix `json:"prefix"`
-	From   string       `json:"from"` // configuration, or entry
+	From   string       `json:"from" mask:"-"` // configuration, or entry
 	Until  traffic.Time `json:"until,omitzero"`
-	By     string       `json:"by,omitempty"`
-	Reason string       `json:"reason,omitempty"`
+	By     string       `json:"by,omitempty" mask:"name"`
+	Reason string       `json:"reason,omitempty" mask:"text,By"`
 	Added  traffic.Time `json:"added,omitzero"`
 }
 

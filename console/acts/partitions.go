@@ -29,13 +29,13 @@ type Partition struct {
 	Side      ingest.Side  `json:"side"` // requests or keyed
 	Partition int          `json:"partition"`
 	State     ingest.State `json:"state"` // running, refused or halted
-	Owner     string       `json:"owner"`
+	Owner     string       `json:"owner" mask:"-"`
 	Offset    int64        `json:"offset"`
 	End       int64        `json:"end"`
 	Epoch     int64        `json:"epoch,omitempty"`
 	Watermark traffic.Time `json:"watermark,omitzero"`
 	Reported  time.Time    `json:"reported"`
-	Reason    string       `json:"reason,omitempty"`
+	Reason    string       `json:"reason,omitempty" mask:"line"`
 	// GapSource and GapOffset are what a resume would accept; only of a partition that stopped at a gap.
 	GapSource *int   `json:"gap_source,omitempty"`
 	GapOffset *int64 `json:"gap_offset,omitempty"`

@@ -33,17 +33,17 @@ const MaxReleaseWait = 10 * time.Minute
 
 // ReleaseDone is what became of a release.
 type ReleaseDone struct {
-	Rule    string          `json:"rule"`
+	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
-	Release string          `json:"release,omitempty"` // id of the record that releases; absent: nothing was released
-	Done    bool            `json:"done"`              // ENFORCE has acted on it
-	Blocked *bool           `json:"blocked"`           // whether a block stood; null: it is not known
-	Problem string          `json:"problem,omitempty"`
+	Release string          `json:"release,omitempty" mask:"-"` // id of the record that releases; absent: nothing was released
+	Done    bool            `json:"done"`                       // ENFORCE has acted on it
+	Blocked *bool           `json:"blocked"`                    // whether a block stood; null: it is not known
+	Problem string          `json:"problem,omitempty" mask:"line"`
 	// Offers are the blocks that contain what was named, where that is not one of them. OffersCut: there may be more.
 	Offers    []ReleaseOffer `json:"offers"`
 	OffersCut bool           `json:"offers_cut,omitempty"`
 	// Notes tell what could not be asked.
-	Notes []string `json:"notes,omitempty"`
+	Notes []string `json:"notes,omitempty" mask:"line"`
 	// Until is when the block would have ended that was seen before.
 	Until traffic.Time `json:"until,omitzero"`
 }
@@ -74,6 +74,7 @@ func (e *NotBlockedError) Error() string {
 type releasing struct {
 	*Service
 	ReleaseRequest
+	actor  access.Actor
 	keys   [][]traffic.KeyField // of the rule's blocks
 	report ReleaseDone
 }
@@ -98,7 +99,7 @@ func (s *Service) Release(ctx context.Context, actor access.Actor, r ReleaseRequ
 	if _, err := r.Subject.Values(); err != nil {
 		return ReleaseDone{}, &Invalid{Field: "subject", Got: string(r.Subject), Allowed: "a canonical subject like ip=192.0.2.1%2F32&device=tv-7"}
 	}
-	l := releasing{Service: s, ReleaseRequest: r, keys: keys, report: ReleaseDone{Rule: r.Rule, Subject: r.Subject.Stored(), Offers: []ReleaseOffer{}}}
+	l := releasing{Service: s, ReleaseRequest: r, actor: actor, keys: keys, report: ReleaseDone{Rule: r.Rule, Subject: r.Subject.Stored(), Offers: []ReleaseOffer{}}}
 	fits := slices.ContainsFunc(keys, func(key []traffic.KeyField) bool { return SameFields(l.report.Subject, key) })
 	err = l.run(ctx, actor, fits)
 	if l.report.Release != "" {
@@ -175,7 +176,7 @@ func (l *releasing) run(ctx context.Context, actor access.Actor, fits bool) erro
 	block, err := l.look(ctx, away)
 	switch {
 	case err != nil: // the way out stays open while Redis cannot be asked
-		l.note("%v; whether a block stands is not known, and the release is written all the same", err)
+		l.note("%s; whether a block stands is not known, and the release is written all the same", l.cause(err))
 	case block == nil && !l.Force:
 		missing := &NotBlockedError{Rule: l.Rule, Subject: l.report.Subject}
 		l.report.Problem = missing.Error()
@@ -221,7 +222,7 @@ func (l *releasing) await(ctx context.Context, h *detectors.Hit, block *blocklis
 		if errors.Is(err, context.DeadlineExceeded) {
 			unfinished.Undone = fmt.Sprintf("ENFORCE has not acted within %s: is weir run --stages enforce running?", l.Wait)
 		}
-		l.report.Problem = unfinished.Error()
+		l.report.Problem = Words(nil, l.actor, unfinished)
 		return unfinished
 	}
 	stood := tombstone.Stood()
@@ -230,6 +231,15 @@ func (l *releasing) await(ctx context.Context, h *detectors.Hit, block *blocklis
 		l.report.Problem = "nothing was blocked any more: the block had ended by itself"
 	}
 	return nil
+}
+
+// cause is why Redis was not asked, without its address for who is no admin.
+func (l *releasing) cause(err error) string {
+	if l.actor.Role >= access.Admin {
+		return err.Error()
+	}
+	l.o.Logger.Warn("of a release something could not be asked", "rule", l.Rule, "error", err)
+	return "Redis does not answer"
 }
 
 func (l *releasing) note(format string, args ...any) {
@@ -315,7 +325,7 @@ func (l *releasing) offer(ctx context.Context, source traffic.Subject) *blocklis
 	defer cancel()
 	found, err := l.o.Blocks.Containing(bounded, l.o.Clock(), blocklist.Containing{Rule: l.Rule, Subject: source})
 	if err != nil {
-		l.note("blocks that contain %s: %v", source, err)
+		l.note("blocks that contain %s: %s", source, l.cause(err))
 		return nil
 	}
 	l.report.OffersCut = found.Cut

@@ -29,28 +29,28 @@ type Tried struct {
 	// Warnings tell what is probably not meant in the documents.
 	Warnings []rules.Problem `json:"warnings,omitempty"`
 	Tests    []RuleTest      `json:"tests"`
-	Untested []string        `json:"untested,omitempty"` // rules without a test
+	Untested []string        `json:"untested,omitempty" mask:"name"` // rules without a test
 	// Traffic is what the rules make of the latest requests; nil where NoTraffic says why they were not tried on any.
 	Traffic   *TrafficTried `json:"traffic,omitempty"`
-	NoTraffic string        `json:"no_traffic,omitempty"`
+	NoTraffic string        `json:"no_traffic,omitempty" mask:"line"`
 
 	Cause error `json:"-"` // behind NoTraffic, for who may be told of servers; nil: NoTraffic says it all
 }
 
 // RuleTest is one test of a document that was run.
 type RuleTest struct {
-	Rule string `json:"rule"`
-	Name string `json:"name"`
+	Rule string `json:"rule" mask:"name"`
+	Name string `json:"name" mask:"-"`
 	Line int    `json:"line"` // of its file
 	OK   bool   `json:"ok"`
-	Diff string `json:"diff,omitempty"` // what was expected (-) and what came (+)
+	Diff string `json:"diff,omitempty" mask:"-"` // what was expected (-) and what came (+)
 }
 
 // TrafficTried is what rules make of the requests that Kafka took in a period.
 type TrafficTried struct {
-	Since   traffic.Time `json:"since"`             // by append time
-	Until   traffic.Time `json:"until"`             // by append time
-	Shorter string       `json:"shorter,omitempty"` // why it is less than TryOver
+	Since   traffic.Time `json:"since"`                         // by append time
+	Until   traffic.Time `json:"until"`                         // by append time
+	Shorter string       `json:"shorter,omitempty" mask:"line"` // why it is less than TryOver
 	Events  int64        `json:"events"`
 	// Unread counts what is not among Events: what is no event, and the stretches that Kafka did not give.
 	Unread int64       `json:"unread"`
@@ -59,7 +59,7 @@ type TrafficTried struct {
 
 // RuleTried is what one rule makes of them, in shadow and by its block alone.
 type RuleTried struct {
-	Rule     string `json:"rule"`
+	Rule     string `json:"rule" mask:"name"`
 	Matched  int64  `json:"matched"`
 	Counted  int64  `json:"counted"`
 	Sources  int64  `json:"sources"` // over the limit
@@ -103,7 +103,8 @@ type UntriedError struct{ Why string }
 func (e *UntriedError) Error() string { return e.Why }
 
 // Try tells what documents would do, were they applied: what would change, what their tests say, and what they make of
-// the latest requests. It changes nothing. Who may not apply them may not try them.
+// the latest requests. It changes nothing. Who may not apply them may not try them. Who is shown pseudonyms finds out by
+// conditions who is behind one: such a trial is audited before requests are looked at.
 func (s *Service) Try(ctx context.Context, actor access.Actor, r TryRequest) (Tried, error) {
 	if err := access.MayAny(actor, access.Apply); err != nil {
 		return Tried{}, err
@@ -118,6 +119,9 @@ func (s *Service) Try(ctx context.Context, actor access.Actor, r TryRequest) (Tr
 	}
 	set, warnings, err := s.o.Documents.Read(r.Files, names)
 	out := Tried{Warnings: warnings, Tests: []RuleTest{}}
+	if err == nil {
+		err = s.o.Masking.mayList(actor, set)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -133,6 +137,11 @@ func (s *Service) Try(ctx context.Context, actor access.Actor, r TryRequest) (Tr
 	}
 	if out.Tests, out.Untested, err = s.o.Trials.Tests(ctx, r.Files, stored); err != nil {
 		return out, err
+	}
+	if err := s.o.Masking.tries(ctx, actor, r.Files, set); err != nil {
+		s.o.Logger.Warn("a trial cannot be audited", "error", err)
+		out.NoTraffic, out.Cause = "it cannot be written down just now who tries it, and so it is tried on no requests", err
+		return out, nil
 	}
 	err = tryTraffic(ctx, &s.o, set, stored, &out)
 	return out, err

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/console/access"
@@ -91,9 +93,9 @@ func rollback(c *call) (any, error) {
 	return done, err
 }
 
-// meant puts the subject that the actor means in the place of one that he may name by pseudonyms. The answer has to be masked again.
+// meant puts the subject that the actor means in the place of one that he may name by pseudonyms.
 func (c *call) meant(s *traffic.Subject) error {
-	subject, err := c.o.Masker.ResolveSubject(c.actor, *s)
+	subject, err := c.mask.ResolveSubject(*s)
 	if err != nil {
 		return &acts.Invalid{Field: "subject", Got: string(*s), Allowed: err.Error()}
 	}
@@ -109,9 +111,7 @@ func reset(c *call) (any, error) {
 	if err := c.meant(&r.Subject); err != nil {
 		return nil, err
 	}
-	done, err := c.o.Acts.ResetCount(c.r.Context(), c.actor, r)
-	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
-	return done, err
+	return c.o.Acts.ResetCount(c.r.Context(), c.actor, r)
 }
 
 // eraseWait is how long a request waits for an erasure: shorter than proxies wait for an answer.
@@ -140,7 +140,6 @@ func apply(c *call) (any, error) {
 	}
 	done, err := c.o.Acts.Apply(c.r.Context(), c.actor, r)
 	c.told(done.Publication)
-	acts.MaskPlan(c.o.Masker, c.actor, done.Plan)
 	return done, documented(len(r.Files), err)
 }
 
@@ -159,15 +158,6 @@ func try(c *call) (any, error) {
 		return nil, err
 	}
 	tried, err := c.o.Acts.Try(c.r.Context(), c.actor, r)
-	acts.MaskPlan(c.o.Masker, c.actor, tried.Plan)
-	if tried.Traffic != nil {
-		for i := range tried.Traffic.Rules {
-			for j := range tried.Traffic.Rules[i].Top {
-				s := &tried.Traffic.Rules[i].Top[j].Subject
-				*s = c.o.Masker.Subject(c.actor, *s)
-			}
-		}
-	}
 	return tried, documented(len(r.Files), err)
 }
 
@@ -180,21 +170,18 @@ func release(c *call) (any, error) {
 		return nil, err
 	}
 	done, err := c.o.Acts.Release(c.r.Context(), c.actor, r)
-	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
-	for i := range done.Offers {
-		done.Offers[i].Subject = c.o.Masker.Subject(c.actor, done.Offers[i].Subject)
-	}
-	for i := range done.Notes {
-		done.Notes[i] = c.o.Masker.Text(c.actor, done.Notes[i])
-	}
-	done.Problem = c.o.Masker.Text(c.actor, done.Problem)
+	slices.SortStableFunc(done.Offers, func(a, b acts.ReleaseOffer) int {
+		return strings.Compare(c.mask.Order(a.Subject), c.mask.Order(b.Subject))
+	})
 	var nothing *acts.NotBlockedError
 	var misshapen *acts.MisshapenError
 	switch {
 	case errors.As(err, &nothing):
-		return nil, &httpError{status: http.StatusNotFound, title: "nothing was blocked", detail: done.Problem, release: &done, cause: err}
+		return nil, &httpError{status: http.StatusNotFound, title: "nothing was blocked", detail: done.Problem,
+			release: &done, cause: err}
 	case errors.As(err, &misshapen):
-		return nil, &httpError{status: http.StatusBadRequest, title: "this is no source of the rule's blocks", detail: done.Problem, release: &done, cause: err}
+		return nil, &httpError{status: http.StatusBadRequest, title: "this is no source of the rule's blocks",
+			detail: done.Problem, release: &done, cause: err}
 	}
 	return done, err
 }
@@ -213,15 +200,6 @@ func block(c *call) (any, error) {
 		c.o.Logger.Warn("who is behind a source could not be asked", "operation", c.name, "error", done.Unknown)
 		done.Unknown = "history did not answer the server"
 	}
-	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
-	if done.Behind != nil {
-		for i := range done.Behind.With {
-			as := &done.Behind.With[i]
-			for n := range as.Top {
-				as.Top[n] = c.o.Masker.Value(c.actor, as.Field, as.Top[n])
-			}
-		}
-	}
 	return done, err
 }
 
@@ -231,9 +209,6 @@ func changeNeverBlock(c *call) (any, error) {
 		return nil, err
 	}
 	done, err := c.o.Acts.ChangeNeverBlock(c.r.Context(), c.actor, r)
-	for i := range done.Released {
-		done.Released[i].Subject = c.o.Masker.Subject(c.actor, done.Released[i].Subject)
-	}
 	if done.Unknown != "" {
 		c.o.Logger.Warn("blocks of addresses that are never blocked could not be lifted", "operation", c.name, "error",
 			done.Unknown)
@@ -248,7 +223,7 @@ func listNeverBlock(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.o.Masker.MasksAny(c.actor) { // a list of addresses without the addresses is none
+	if c.mask.Any() { // a list of addresses without the addresses is none
 		return nil, &httpError{status: http.StatusForbidden, title: "the list shows addresses as they are",
 			detail: fmt.Sprintf("%s is shown pseudonyms", c.actor)}
 	}
@@ -264,14 +239,48 @@ func changeAllow(c *call) (any, error) {
 		return nil, &acts.Invalid{Field: "list", Got: r.List, Allowed: at + ", the list of the path, or nothing"}
 	}
 	r.List = c.r.PathValue("list")
+	written := slices.Clone(r.Entries)
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		field, known := e.Kind.Field()
+		if !known {
+			continue // which the act refuses
+		}
+		value, err := c.mask.Resolve(field.String(), e.Value)
+		if err != nil {
+			return nil, &acts.Invalid{Field: fmt.Sprintf("entries[%d].value", i), Got: e.Value, Allowed: err.Error()}
+		}
+		e.Value = value
+	}
 	done, err := c.o.Acts.ChangeAllow(c.r.Context(), c.actor, r)
-	for i := range done.Blocks {
-		done.Blocks[i].Subject = c.o.Masker.Subject(c.actor, done.Blocks[i].Subject)
+	if done.Unknown != "" {
+		c.o.Logger.Warn("which blocks hold all the same could not be asked", "operation", c.name, "error", done.Unknown)
+		done.Unknown = "Redis did not answer the server"
+	}
+	slices.SortStableFunc(done.Blocks, func(a, b acts.AllowBlock) int {
+		return strings.Compare(c.mask.Order(a.Subject), c.mask.Order(b.Subject))
+	})
+	if c.mask.Any() {
+		err = unwritten(err, written)
 	}
 	return done, err
 }
 
-// listPartitions shows what the stages report. Reasons and owners are the installation's own: they name no source.
+// unwritten is an error about entries that somebody has named by pseudonyms: what is wrong with one is told of what he wrote.
+func unwritten(err error, written []acts.AllowSource) error {
+	var wrong rules.Problems
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	got := make([]string, len(written))
+	for i, e := range written {
+		got[i] = e.Value
+	}
+	return &acts.Invalid{Field: "entries", Got: strings.Join(got, ", "),
+		Allowed: "pseudonyms of values that an allow list may have: " + wrong[0].Allowed}
+}
+
+// listPartitions shows what the stages report.
 func listPartitions(c *call) (any, error) {
 	all, err := c.o.Acts.Partitions(c.r.Context(), c.actor)
 	if err != nil {
@@ -302,9 +311,9 @@ func resume(c *call) (any, error) {
 
 // Revealed is what a pseudonym stands for.
 type Revealed struct {
-	Field string `json:"field"`
-	Of    string `json:"of"`
-	Value string `json:"value"`
+	Field string `json:"field" mask:"-"`
+	Of    string `json:"of" mask:"-"`
+	Value string `json:"value" mask:"-"`
 }
 
 func revealed(c *call) (any, error) {

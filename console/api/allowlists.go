@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 )
 
 // AllowList is an allow list as it is shown to who asks.
@@ -90,10 +90,10 @@ func listAllow(c *call) (any, error) {
 			continue
 		}
 		if len(page.Items) == limit {
-			page.Next = c.cursorAt(page.Items[limit-1].List.ID)
+			page.Next = cursorAt(page.Items[limit-1].List.ID)
 			break
 		}
-		maskAllow(c, &all[i])
+		hideEntries(c, &all[i])
 		page.Items = append(page.Items, all[i])
 	}
 	return page, nil
@@ -111,34 +111,31 @@ func getAllow(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	maskAllow(c, &answer.AllowList)
-	for i := range answer.Versions {
-		v := &answer.Versions[i]
-		v.Author, v.Reason = c.o.Masker.Text(c.actor, v.Author), c.o.Masker.Text(c.actor, v.Reason)
-	}
+	hideEntries(c, &answer.AllowList)
 	return answer, nil
 }
 
-// maskAllow shows a list as who asks is shown it: entries are sources, of which keys and sessions are secrets, whose
-// end alone is for who may not change the list. The hash of what is hidden would tell it to who tries values.
-func maskAllow(c *call, a *AllowList) {
-	m, secret := c.o.Masker, access.May(c.actor, access.Allow, a.List.Owner) != nil
-	a.Author, a.Reason = m.Text(c.actor, a.Author), m.Text(c.actor, a.Reason)
-	entries := make([]rules.AllowEntry, len(a.List.Entries))
-	for i, e := range a.List.Entries {
-		field, _ := e.Kind.Field()
-		about := traffic.SubjectOf([]traffic.SubjectValue{{Field: field.String(), Value: e.Value}})
-		e.Reason = m.TextAbout(c.actor, e.Reason, string(about))
-		switch {
-		case m.Masks(c.actor, field.String()):
-			e.Value = m.Value(c.actor, field.String(), e.Value)
+// hideEntries leaves of keys and sessions, which are secrets, the end alone for who may not change the list, and counts
+// the entries that are not shown as they are. The hash of those would tell them to who tries values. Who is shown
+// pseudonyms has the entries in the order of these.
+func hideEntries(c *call, a *AllowList) {
+	secret := access.May(c.actor, access.Allow, a.List.Owner) != nil
+	entries := slices.Clone(a.List.Entries)
+	for i := range entries {
+		e := &entries[i]
+		switch field, _ := e.Kind.Field(); {
+		case c.mask.Masks(field.String()):
 			a.Hidden++
 		case secret && e.Kind.Secret():
 			e.Reason = strings.ReplaceAll(e.Reason, e.Value, e.End())
 			e.Value = e.End()
 			a.Hidden++
 		}
-		entries[i] = e
+	}
+	if c.mask.Any() {
+		slices.SortStableFunc(entries, func(a, b rules.AllowEntry) int {
+			return strings.Compare(c.mask.Order(a.Subject()), c.mask.Order(b.Subject()))
+		})
 	}
 	if a.List.Entries = entries; a.Hidden > 0 {
 		a.Hash = ""

@@ -98,7 +98,10 @@ func (a *API) Document() []byte { return a.document }
 // serve answers by a route: limits first, then what the route does, then the answer with its ETag.
 func (a *API) serve(r *route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		c := &call{API: a, route: r, w: w, r: request, actor: access.From(request.Context())}
+		actor := access.From(request.Context())
+		c := &call{API: a, route: r, w: w, actor: actor, mask: a.o.Masker.For(actor)}
+		request = request.WithContext(access.WithMask(request.Context(), c.mask))
+		c.r = request
 		if wait := a.limits.take(c.actor, access.Changes(request.Method)); wait > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(int(wait/time.Second)+1))
 			a.fail(w, request, r.name, &httpError{status: http.StatusTooManyRequests, title: "too many requests",

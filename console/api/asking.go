@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -54,6 +55,7 @@ func listed[T any](c *call, page Counted[T], name string, head []string, row fun
 	if err != nil || !asCSV {
 		return page, err
 	}
+	page = access.Show(c.mask, page)
 	f := &csvFile{name: name, rows: [][]string{head}, next: page.Next}
 	for i := range page.Items {
 		f.rows = append(f.rows, row(&page.Items[i]))
@@ -61,12 +63,12 @@ func listed[T any](c *call, page Counted[T], name string, head []string, row fun
 	return f, nil
 }
 
-// counted is a page for who asks: its cursor is his.
-func counted[T any](c *call, items []T, total explore.Total, next string) Counted[T] {
+// counted is a page of items.
+func counted[T any](items []T, total explore.Total, next string) Counted[T] {
 	if items == nil {
 		items = []T{}
 	}
-	return Counted[T]{Page: Page[T]{items, c.o.Masker.Cursor(c.actor, next)}, Total: total}
+	return Counted[T]{Page: Page[T]{items, next}, Total: total}
 }
 
 // page is the part of a list that is asked for.
@@ -112,7 +114,7 @@ func (c *call) source() (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	plain, err := c.o.Masker.ResolveSource(c.actor, text)
+	plain, err := c.mask.ResolveSource(text)
 	if err == nil {
 		if _, err = history.ParseSource(plain); err != nil && plain != text {
 			err = fmt.Errorf("what the pseudonym stands for is no source")
@@ -137,10 +139,7 @@ func historyHits(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range found.Hits {
-		c.maskHit(&found.Hits[i])
-	}
-	page := counted(c, found.Hits, found.Total, found.Next)
+	page := counted(found.Hits, found.Total, found.Next)
 	page.LeftOut = &found.LeftOut
 	return listed(c, page, "hits", hitHead(), hitCells)
 }
@@ -190,14 +189,9 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range found.Rows {
-			if row := &found.Rows[i]; row.Source != "" {
-				row.Source = c.o.Masker.Subject(c.actor, row.Source)
-			}
-		}
 		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "would_refuse", "refused", "peak",
 			"first", "last", "sources_about"}
-		page := counted(c, found.Rows, found.Total, found.Next)
+		page := counted(found.Rows, found.Total, found.Next)
 		page.LeftOut = &found.LeftOut
 		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
 			at := ""
@@ -226,22 +220,15 @@ func historyTimeline(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := Page[Happened]{Items: []Happened{}, Next: c.o.Masker.Cursor(c.actor, found.Next)}
+	page := Page[Happened]{Items: []Happened{}, Next: found.Next}
 	for _, e := range found.Entries {
-		switch {
-		case e.Hit != nil:
-			c.maskHit(e.Hit)
-		case e.Decision != nil:
-			c.maskDecision(e.Decision)
-		case e.Act != nil:
-			c.maskAct(&e.Act.Entry)
-		}
 		page.Items = append(page.Items, Happened{e})
 	}
 	asCSV, err := c.wantsCSV()
 	if err != nil || !asCSV {
 		return page, err
 	}
+	page = access.Show(c.mask, page)
 	file := &csvFile{name: "timeline", rows: [][]string{{"at", "what", "rule", "subject", "id", "events", "action", "until", "by", "object", "reason"}}, next: page.Next}
 	for i := range page.Items {
 		file.rows = append(file.rows, happenedCells(&page.Items[i]))
@@ -282,16 +269,16 @@ func historyPivots(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !asCSV {
+		return found, nil
+	}
+	found = access.Show(c.mask, found)
 	file := &csvFile{name: "seen-with", rows: [][]string{{"field", "value", "episodes", "events", "first", "last", "rules"}}}
 	for i := range found.Of {
 		v := &found.Of[i]
-		v.Value = c.o.Masker.Value(c.actor, v.Field, v.Value)
 		file.rows = append(file.rows, []string{v.Field, v.Value, number(v.Episodes), number(v.Events), v.First.String(), v.Last.String(), strings.Join(v.Rules, " ")})
 	}
-	if asCSV {
-		return file, nil
-	}
-	return found, nil
+	return file, nil
 }
 
 func historyDecisions(c *call) (any, error) {
@@ -309,11 +296,8 @@ func historyDecisions(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range found.Decisions {
-		c.maskDecision(&found.Decisions[i])
-	}
 	head := []string{"stream", "id", "at", "action", "reason", "rule", "subject", "hit", "since", "until", "by"}
-	return listed(c, counted(c, found.Decisions, found.Total, found.Next), "decisions", head, func(d *history.RecordedDecision) []string {
+	return listed(c, counted(found.Decisions, found.Total, found.Next), "decisions", head, func(d *history.RecordedDecision) []string {
 		return []string{
 			d.Stream, d.ID, d.At.String(), string(d.Action), d.Reason, d.Rule, string(d.Subject), d.Hit, d.Since.String(), d.Until.String(), d.By,
 		}
@@ -337,11 +321,10 @@ func historyAudit(c *call) (any, error) {
 	}
 	all := make([]Act, len(found.Acts))
 	for i, n := range found.Acts {
-		c.maskAct(&n.Entry)
 		all[i] = Act{n}
 	}
 	head := []string{"seq", "at", "actor", "action", "object", "reason", "detail", "before", "after", "via"}
-	return listed(c, counted(c, all, found.Total, found.Next), "audit", head, func(a *Act) []string {
+	return listed(c, counted(all, found.Total, found.Next), "audit", head, func(a *Act) []string {
 		return []string{number(a.Seq), a.At.UTC().Format("2006-01-02T15:04:05.000000Z"), a.Actor, a.Action, a.Object, a.Reason, a.Detail, a.Before, a.After, a.Via}
 	})
 }
@@ -355,9 +338,6 @@ func historyReplays(c *call) (any, error) {
 	for _, s := range all {
 		if _, replay := ingest.Stream(s.Name).Replay(); !replay {
 			continue
-		}
-		if c.o.Masker.MasksAny(c.actor) {
-			s.Summary = nil // of any shape
 		}
 		page.Items = append(page.Items, s)
 	}

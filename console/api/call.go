@@ -40,6 +40,7 @@ type call struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	actor access.Actor
+	mask  *access.Mask // what the actor is shown: of answers and problems all that goes out
 
 	values map[string]string // of the query
 	// revision, where set, begins the answer's ETag: If-Match is compared with it alone.
@@ -106,7 +107,7 @@ func (c *call) cursor() (string, error) {
 
 // place is the parameter cursor as whoever reads on made it.
 func (c *call) place() (string, error) {
-	text, err := c.o.Masker.Place(c.actor, c.values["cursor"])
+	text, err := c.mask.Place(c.values["cursor"])
 	if err != nil {
 		return "", c.badCursor()
 	}
@@ -117,9 +118,9 @@ func (c *call) badCursor() error {
 	return &acts.Invalid{Field: "cursor", Got: c.values["cursor"], Allowed: "next of an answer to the same question"}
 }
 
-// cursorAt is the opaque form of a place, for who asks.
-func (c *call) cursorAt(place string) string {
-	return c.o.Masker.Cursor(c.actor, base64.RawURLEncoding.EncodeToString([]byte(place)))
+// cursorAt is the opaque form of a place. Who is shown pseudonyms gets it sealed, as each Page.Next.
+func cursorAt(place string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(place))
 }
 
 // flag is a parameter that is true or false.
@@ -174,13 +175,19 @@ func (c *call) seen() (string, error) {
 	return revision, nil
 }
 
-// encode gives an answer's bytes, and what they are.
+// encode gives an answer's bytes, as who asks is shown it, and what they are.
 func (c *call) encode(answer any) (body []byte, kind string, err error) {
 	switch a := answer.(type) {
-	case []byte:
+	case []byte: // the description of the API
 		return a, "application/json", nil
-	case *csvFile:
+	case *csvFile: // made of what is shown
 		return c.file(a), "text/csv; charset=utf-8", nil
+	}
+	answer = access.Show(c.mask, answer)
+	if d, ok := answer.(*Dossier); ok {
+		if err := d.seal(); err != nil {
+			return nil, "", err
+		}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -46,12 +46,12 @@ func historyDead(c *call) (any, error) {
 	all := make([]Letter, len(found.Letters))
 	for i, l := range found.Letters {
 		all[i] = Letter{Letter: l}
-		if c.o.Masker.MasksAny(c.actor) {
+		if c.mask.Any() {
 			all[i].Detail, all[i].Value, all[i].Text, all[i].Hidden = "", nil, "", true
 		}
 	}
 	head := []string{"at", "stage", "reason", "topic", "partition", "offset", "size", "detail", "text"}
-	return listed(c, counted(c, all, found.Total, found.Next), "dead", head, func(l *Letter) []string {
+	return listed(c, counted(all, found.Total, found.Next), "dead", head, func(l *Letter) []string {
 		return []string{l.At.String(), l.Stage, l.Reason, l.Topic, strconv.Itoa(l.Partition), number(l.Offset), strconv.Itoa(l.Size), l.Detail, l.Text}
 	})
 }

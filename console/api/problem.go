@@ -20,20 +20,20 @@ import (
 
 // Problem is an answer that is no success, after RFC 9457.
 type Problem struct {
-	Type   string `json:"type"` // a URN that tells the kinds of problems apart
-	Title  string `json:"title"`
+	Type   string `json:"type" mask:"-"` // a URN that tells the kinds of problems apart
+	Title  string `json:"title" mask:"-"`
 	Status int    `json:"status"`
-	Detail string `json:"detail"`
+	Detail string `json:"detail" mask:"-"` // acts.Words makes it
 
 	// Field, Got and Allowed are of a request that is written wrongly: 400.
-	Field   string `json:"field,omitempty"`
-	Got     string `json:"got,omitempty"`
-	Allowed string `json:"allowed,omitempty"`
+	Field   string `json:"field,omitempty" mask:"-"`
+	Got     string `json:"got,omitempty" mask:"-"`
+	Allowed string `json:"allowed,omitempty" mask:"line"`
 	// Near is what was probably meant, where a word that is not among those allowed, or a name that nothing has, comes close to one.
-	Near string `json:"near,omitempty"`
+	Near string `json:"near,omitempty" mask:"-"`
 	// Thing, Got and Known are of a name that nothing has: 404. Known are the names that there are, a hundred at most.
-	Thing string   `json:"thing,omitempty"`
-	Known []string `json:"known,omitempty"`
+	Thing string   `json:"thing,omitempty" mask:"-"`
+	Known []string `json:"known,omitempty" mask:"-"`
 	// Current is what a rule is now, where somebody else was quicker: 412.
 	Current *acts.Standing `json:"current,omitempty"`
 	// Gates are those of a promotion that was refused for them: 409.
@@ -45,8 +45,8 @@ type Problem struct {
 	// Release is what is known of a release that was refused: 404, 400.
 	Release *acts.ReleaseDone `json:"release,omitempty"`
 	// Done and Undone are what an act has done before a store went away, and what is not known.
-	Done   string `json:"done,omitempty"`
-	Undone string `json:"undone,omitempty"`
+	Done   string `json:"done,omitempty" mask:"line"`
+	Undone string `json:"undone,omitempty" mask:"line"`
 }
 
 // TypeAmbiguous is the type of the problem that the beginning of an id is that of several: known are some of them, got is the beginning.
@@ -220,14 +220,24 @@ func (e *httpError) problem() Problem {
 // fail answers with a problem. What is wrong here is logged whole: the answer names no server.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err error) {
 	p := problemOf(err)
-	// What refuses an act names the source that was meant, whoever asks.
-	p.Detail, p.Allowed = a.o.Masker.Text(access.From(r.Context()), p.Detail), a.o.Masker.Text(access.From(r.Context()), p.Allowed)
+	actor, mask := access.From(r.Context()), access.MaskOf(r.Context())
+	if mask == nil { // of a request that no route has taken
+		mask = a.o.Masker.For(actor)
+	}
+	var own *httpError
+	switch {
+	case errors.As(err, &own):
+		p.Detail = mask.Line(p.Detail)
+	case p.Detail == err.Error():
+		p.Detail = acts.Words(mask, actor, err)
+	}
+	p = access.Show(mask, p)
 	if r.Context().Err() != nil { // the client is gone
 		p.Status = 499
 	} else if p.Status >= http.StatusInternalServerError {
 		a.o.Logger.Warn("a request to the API could not be answered", "operation", operation, "error", err)
 	}
-	if p.Status == http.StatusForbidden && access.From(r.Context()).Role == access.Nobody {
+	if p.Status == http.StatusForbidden && actor.Role == access.Nobody {
 		p.Status = http.StatusUnauthorized
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}

@@ -3,7 +3,9 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
@@ -39,25 +41,25 @@ type Health struct {
 	// not.
 	Gates []HealthGate `json:"gates"`
 	// Unknown says what this process cannot know.
-	Unknown []string `json:"unknown,omitempty"`
+	Unknown []string `json:"unknown,omitempty" mask:"-"`
 }
 
 // StageLag is how many records a stage has yet to work off.
 type StageLag struct {
-	Stage   string `json:"stage"`
+	Stage   string `json:"stage" mask:"-"`
 	Records int64  `json:"records"`
 }
 
 // HealthProblem is a part that is away, and what that means.
 type HealthProblem struct {
-	Part   string `json:"part"`
-	Detail string `json:"detail"`
+	Part   string `json:"part" mask:"-"`
+	Detail string `json:"detail" mask:"line"`
 }
 
 // HealthGate is what a gate says of itself. Counters are since it was started; times are by its clock.
 type HealthGate struct {
-	Instance    string       `json:"instance"`
-	Build       string       `json:"build"`
+	Instance    string       `json:"instance" mask:"-"`
+	Build       string       `json:"build" mask:"-"`
 	Ready       bool         `json:"ready"`
 	Observing   bool         `json:"observing"` // it refuses nobody
 	Blocks      int          `json:"blocks"`    // that it holds
@@ -66,10 +68,10 @@ type HealthGate struct {
 	FailedOpen  int64        `json:"failed_open"` // passed unjudged
 	Refused     int64        `json:"refused"`
 	WouldRefuse int64        `json:"would_refuse"`
-	Identity    string       `json:"identity"` // fingerprint of its identity map
+	Identity    string       `json:"identity" mask:"-"` // fingerprint of its identity map
 	Started     traffic.Time `json:"started"`
 	Told        traffic.Time `json:"told"`
-	Doubts      []string     `json:"doubts"` // why it may not do what the installation asks
+	Doubts      []string     `json:"doubts" mask:"line"` // why it may not do what the installation asks
 }
 
 func modes() []string {
@@ -98,7 +100,7 @@ func listRules(c *call) (any, error) {
 			continue
 		}
 		if len(page.Items) == limit {
-			page.Next = c.cursorAt(page.Items[limit-1].Newest.Version.ID)
+			page.Next = cursorAt(page.Items[limit-1].Newest.Version.ID)
 			break
 		}
 		page.Items = append(page.Items, *r)
@@ -109,7 +111,7 @@ func listRules(c *call) (any, error) {
 // RuleAnswer is a rule with its revision, for If-Match and for the member seen of an act.
 type RuleAnswer struct {
 	Rule
-	Revision string `json:"revision"`
+	Revision string `json:"revision" mask:"-"`
 }
 
 func getRule(c *call) (any, error) {
@@ -135,9 +137,6 @@ func promotionEvidence(c *call) (any, error) {
 		}
 	}
 	shown, err := c.o.Acts.Evidence(c.r.Context(), c.actor, q)
-	for i := range shown.Summary {
-		shown.Summary[i] = c.o.Masker.Text(c.actor, shown.Summary[i])
-	}
 	return shown, err
 }
 
@@ -154,7 +153,7 @@ func ruleHistory(c *call) (any, error) {
 		limit = n
 	}
 	entries, err := c.o.Reader.RuleTrail(c.r.Context(), c.r.PathValue("rule"), limit)
-	return c.entries(entries), err
+	return Page[Entry]{Items: entries}, err
 }
 
 func listAudit(c *call) (any, error) {
@@ -162,18 +161,12 @@ func listAudit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := c.o.Reader.Trail.Of(c.r.Context(), c.values["object"], limit)
-	return c.entries(entries), err
-}
-
-// entries are shown to the actor.
-func (c *call) entries(all []audit.Entry) Page[Entry] {
-	page := Page[Entry]{Items: []Entry{}}
-	for _, e := range all {
-		c.maskAct(&e)
-		page.Items = append(page.Items, e)
+	object, err := c.mask.ResolveObject(c.values["object"])
+	if err != nil {
+		return nil, &acts.Invalid{Field: "object", Got: c.values["object"], Allowed: err.Error()}
 	}
-	return page
+	entries, err := c.o.Reader.Trail.Of(c.r.Context(), object, limit)
+	return Page[Entry]{Items: append([]Entry{}, entries...)}, err
 }
 
 func listBlocks(c *call) (any, error) {
@@ -187,7 +180,7 @@ func listBlocks(c *call) (any, error) {
 	}
 	filter := blocklist.Filter{Rule: c.values["rule"], Tombstones: c.flag("released")}
 	if text := c.values["subject"]; text != "" {
-		subject, err := c.o.Masker.ResolveSubject(c.actor, traffic.Subject(text))
+		subject, err := c.mask.ResolveSubject(traffic.Subject(text))
 		if err == nil {
 			err = checkSubject(subject)
 		}
@@ -201,22 +194,38 @@ func listBlocks(c *call) (any, error) {
 		return nil, &acts.AwayError{Store: "Redis", Consequence: "which blocks stand is not known", Cause: err}
 	}
 	page := BlockPage{Page: Page[Block]{Items: []Block{}}, Total: len(found.Items), Unreadable: found.Unreadable}
+	items, places := c.ordered(found.Items)
 	last := ""
-	for _, item := range found.Items {
-		place := string(item.Subject) + "\n" + item.Rule
-		if after != "" && place <= after {
+	for i, item := range items {
+		if after != "" && places[i] <= after {
 			continue
 		}
 		if len(page.Items) == limit {
-			page.Next = c.cursorAt(last)
+			page.Next = cursorAt(last)
 			break
 		}
-		last = place
-		maskBlock(c, item.Block, item.Subject)
-		item.Subject = c.o.Masker.Subject(c.actor, item.Subject)
+		last = places[i]
 		page.Items = append(page.Items, Block{item})
 	}
 	return page, nil
+}
+
+// ordered are blocks in the order of what is shown of them, with their places in it: by the order of values somebody
+// who may become a source could tell between which others another one stands.
+func (c *call) ordered(all []blocklist.Listed) (sorted []blocklist.Listed, places []string) {
+	type placed struct {
+		blocklist.Listed
+		place string
+	}
+	items := make([]placed, len(all))
+	for i := range all {
+		items[i] = placed{all[i], c.mask.Order(all[i].Subject) + "\n" + all[i].Rule}
+	}
+	slices.SortFunc(items, func(a, b placed) int { return strings.Compare(a.place, b.place) })
+	for i := range items {
+		sorted, places = append(sorted, items[i].Listed), append(places, items[i].place)
+	}
+	return sorted, places
 }
 
 // checkSubject refuses what names nobody: a text without fields, or with one that no key has.
@@ -235,7 +244,7 @@ func checkSubject(s traffic.Subject) error {
 
 // liveSection gives the request to the live picture, whose viewers all get the same bytes: who is shown pseudonyms is no viewer.
 func liveSection(c *call) {
-	if c.o.Masker.MasksAny(c.actor) {
+	if c.mask.Any() {
 		c.fail(c.w, c.r, c.name, &httpError{status: http.StatusForbidden, title: "the live picture shows values as they are",
 			detail: fmt.Sprintf("%s is shown pseudonyms, which the live picture has not: pages and the other resources have", c.actor)})
 		return

@@ -50,7 +50,7 @@ func flagParam(name, doc string) param {
 // Page is a part of a list. Next asks for the part behind it as cursor; absent: there is none.
 type Page[T any] struct {
 	Items []T    `json:"items"`
-	Next  string `json:"next,omitempty"`
+	Next  string `json:"next,omitempty" mask:"cursor"`
 }
 
 // table is every route, those that tell first.

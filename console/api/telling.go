@@ -31,7 +31,7 @@ type Dossiers interface {
 
 // Dossier is a dossier with the SHA-256 of its canonical form, as it stands here: with pseudonyms another one.
 type Dossier struct {
-	Hash    string            `json:"hash"`
+	Hash    string            `json:"hash" mask:"-"`
 	Dossier *evidence.Dossier `json:"dossier"`
 }
 
@@ -47,7 +47,6 @@ func historyHit(c *call) (any, error) {
 	if st == nil {
 		return nil, &httpError{status: http.StatusNotFound, kind: kindUnrecorded, title: "no such hit", detail: fmt.Sprintf("no hit in history has an id that begins with %s", id)}
 	}
-	c.maskStory(st)
 	return st, nil
 }
 
@@ -92,7 +91,6 @@ func (c *call) why(q why.Question, text string) (any, error) {
 		c.o.Logger.Warn("whether a block holds is not known", "operation", c.name, "error", a.Unknown)
 		a.Unknown = "Redis did not answer the server"
 	}
-	c.maskWhy(a)
 	return a, nil
 }
 
@@ -116,12 +114,14 @@ func dossier(c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	}
-	c.maskDossier(d)
-	document, err := d.Document()
-	if err != nil {
-		return nil, err
-	}
-	return Dossier{Hash: evidence.Hash(document), Dossier: d}, nil
+	return &Dossier{Dossier: d}, nil
+}
+
+// seal fills in the hash, of the dossier as it is shown.
+func (d *Dossier) seal() error {
+	document, err := d.Dossier.Document()
+	d.Hash = evidence.Hash(document)
+	return err
 }
 
 func (c *call) dossierQuestion() (q evidence.Question, err error) {

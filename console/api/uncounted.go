@@ -26,7 +26,7 @@ func historyLate(c *call) (any, error) {
 		return nil, err
 	}
 	head := []string{"stream", "rule", "lineage", "source_partition", "keyed_partition", "minute", "latest", "events"}
-	return listed(c, counted(c, found.Sums, found.Total, found.Next), "late", head, func(s *history.LateSum) []string {
+	return listed(c, counted(found.Sums, found.Total, found.Next), "late", head, func(s *history.LateSum) []string {
 		return []string{s.Stream, s.Rule, strconv.Itoa(s.Lineage), strconv.Itoa(s.Source), strconv.Itoa(s.Keyed), s.Minute.String(), s.Latest.String(), number(s.Events)}
 	})
 }
@@ -41,7 +41,7 @@ func historyUncounted(c *call) (any, error) {
 		return nil, err
 	}
 	head := []string{"stream", "rule", "reason", "lineage", "source_partition", "keyed_partition", "minute", "events"}
-	return listed(c, counted(c, found.Sums, found.Total, found.Next), "uncounted", head, func(s *history.UncountedSum) []string {
+	return listed(c, counted(found.Sums, found.Total, found.Next), "uncounted", head, func(s *history.UncountedSum) []string {
 		return []string{s.Stream, s.Rule, s.Reason, known(s.Lineage), known(s.Source), known(s.Keyed), s.Minute.String(), number(s.Events)}
 	})
 }
@@ -55,13 +55,8 @@ func historyRefused(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range found.Sums {
-		if of := &found.Sums[i].Subject; *of != "" {
-			*of = c.o.Masker.Subject(c.actor, *of)
-		}
-	}
 	head := []string{"stream", "rule", "block", "hit", "subject", "minute", "latest", "events", "known_good"}
-	return listed(c, counted(c, found.Sums, found.Total, found.Next), "refused", head,
+	return listed(c, counted(found.Sums, found.Total, found.Next), "refused", head,
 		func(s *history.RefusedSum) []string {
 			return []string{s.Stream, s.Rule, s.Block, s.Hit, string(s.Subject), s.Minute.String(), s.Latest.String(),
 				number(s.Events), number(s.Known)}

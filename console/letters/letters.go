@@ -21,7 +21,7 @@ import (
 type Letter struct {
 	At traffic.Time `json:"at"` // when Kafka took it
 	traffic.DeadLetter
-	Text string `json:"text"` // the beginning of the value, as far as it is text
+	Text string `json:"text" mask:"text"` // the beginning of the value, as far as it is text
 }
 
 // Filter selects letters. Of each member an empty value selects everything.

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Acts is what people do here; an acts.Service, or a console/remote client.
@@ -78,11 +79,11 @@ type actForm struct {
 	Above       string // where the form leads back to, where that is neither a source nor a rule
 	Source      *sourceView
 	Rule        string
-	Behind      []string   // who is behind the source
-	Block       *blockForm // nil: it is no block by hand
-	Never       *neverForm // nil: it adds nothing to the never-block list
-	Inputs      []input    // what else it asks
-	about       string     // the source that problems may name: whoever is shown pseudonyms is not told it by them
+	Behind      []string        // who is behind the source
+	Block       *blockForm      // nil: it is no block by hand
+	Never       *neverForm      // nil: it adds nothing to the never-block list
+	Inputs      []input         // what else it asks
+	about       traffic.Subject // the source that is meant
 }
 
 // input is one thing that a form asks beside the reason.
@@ -299,8 +300,8 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	var turned *acts.TurnedError
 	var refused *acts.RefusedBlockError
 	var never *acts.NeverBlockedError
-	problem := p.o.Masker.TextAbout(access.From(r.Context()), err.Error(), form.about)
-	form.Problem, form.Reason, form.Wrong = shown.Text(problem), r.PostFormValue("reason"), map[string]string{}
+	mask := maskOf(&p.o, r)
+	form.Problem, form.Reason, form.Wrong = words(maskOf(&p.o, r), r, err), r.PostFormValue("reason"), map[string]string{}
 	switch {
 	case errors.As(err, &forbidden):
 		return err
@@ -315,19 +316,19 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	case errors.As(err, &never):
 		status = http.StatusConflict
 	case errors.As(err, &gates):
-		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(gates)
+		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(mask, gates)
 		form.Wrong["override"] = "Say here why it is to block all the same; the audit trail keeps that apart from the reason."
 	case errors.As(err, &turned):
 		status, form.Problem = http.StatusConflict,
 			fmt.Sprintf("It was not promoted, since a gate answers otherwise than at %s, when you looked.",
 				turned.Since.UTC().Format("15:04 UTC"))
-		for i := range turned.Then {
+		told := access.Show(mask, *turned)
+		for i := range told.Then {
 			form.Problems = append(form.Problems, fmt.Sprintf("%s: then %s, now %s; allowed is %s",
-				gateWords(turned.Now[i].Gate), gateAnswer(&turned.Then[i]), gateAnswer(&turned.Now[i]),
-				turned.Now[i].Allowed))
+				gateWords(told.Now[i].Gate), gateAnswer(&told.Then[i]), gateAnswer(&told.Now[i]), told.Now[i].Allowed))
 		}
 	case errors.As(err, &invalid):
-		form.Wrong[invalid.Field] = shown.Text("Allowed: " + invalid.Allowed)
+		form.Wrong[invalid.Field] = shown.Text("Allowed: " + mask.Line(invalid.Allowed))
 	case r.Context().Err() != nil:
 		status = http.StatusServiceUnavailable
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,7 +52,7 @@ type allowedView struct {
 func allowListOf(r *reading, a *rulestore.AllowList) allowListView {
 	v := allowListView{
 		ID: a.List.ID, Owner: shown.Text(a.List.Owner), Entries: len(a.List.Entries), Rules: a.Rules,
-		Changed: traffic.At(a.Created), By: r.text(a.Author), Reason: r.text(a.Reason),
+		Changed: traffic.At(a.Created), By: shown.Text(a.Author), Reason: r.said(a.Reason, a.Author),
 	}
 	for i := range a.List.Entries {
 		if a.List.Entries[i].Ends(r.now) {
@@ -117,10 +118,10 @@ func (p *Pages) allowed(w http.ResponseWriter, r *http.Request) error {
 		change = "/allow/" + url.PathEscape(list.List.ID) + "/change"
 	}
 	v.Add = change
-	for i := range list.List.Entries {
+	see.mask.Know(list)
+	for _, i := range orderOfEntries(see, list) {
 		e := &list.List.Entries[i]
-		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value), Reason: aboutEntry(see,
-			e, e.Reason), Until: e.Until, Ended: e.Ends(see.now)}
+		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value), Reason: see.said(e.Reason, ""), Until: e.Until, Ended: e.Ends(see.now)}
 		if change != "" {
 			one.Remove = fmt.Sprintf("%s?version=%d&remove=%d", change, list.Version, i+1)
 		}
@@ -132,15 +133,19 @@ func (p *Pages) allowed(w http.ResponseWriter, r *http.Request) error {
 	return p.show(w, r, &shell{Name: "allowed", Title: "Allow list " + list.List.ID, Active: "blocks", Body: v})
 }
 
-// subjectOf is the source that an entry names.
-func subjectOf(e *rules.AllowEntry) traffic.Subject {
-	field, _ := e.Kind.Field()
-	return traffic.SubjectOf([]traffic.SubjectValue{{Field: field.String(), Value: e.Value}})
-}
-
-// aboutEntry is a text about an entry for this visitor.
-func aboutEntry(r *reading, e *rules.AllowEntry, text string) string {
-	return shown.Text(r.masker.TextAbout(r.visit.Actor, text, string(subjectOf(e))))
+// orderOfEntries are the places of a list's entries in the order in which the visitor is shown them: by pseudonyms, where
+// he is shown those.
+func orderOfEntries(see *reading, list *rulestore.AllowList) []int {
+	places := make([]int, len(list.List.Entries))
+	for i := range places {
+		places[i] = i
+	}
+	if see.mask.Any() {
+		slices.SortStableFunc(places, func(a, b int) int {
+			return strings.Compare(see.mask.Order(list.List.Entries[a].Subject()), see.mask.Order(list.List.Entries[b].Subject()))
+		})
+	}
+	return places
 }
 
 // routeAllow adds the forms that change an allow list.
@@ -201,11 +206,10 @@ func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.Allow
 	form.Title, form.Verb, form.Danger, form.Confirm = "Remove an entry from "+id, "Remove", true, "Let it be counted"
 	form.Means = []string{
 		fmt.Sprintf("The rules that name the list count it again: %s %s, let pass since “%s”.", kindWords(e.Kind),
-			allowedValue(see, e.Kind, e.Value), aboutEntry(see, e, e.Reason)), named,
+			allowedValue(see, e.Kind, e.Value), see.said(e.Reason, "")), named,
 		"It is refused where a rule blocks that was promoted while the list let the source pass: demote the rule first.",
 	}
-	form.Hidden, form.about = []param{{"version", strconv.Itoa(version)}, {"remove", strconv.Itoa(n)}},
-		string(subjectOf(e))
+	form.Hidden = []param{{"version", strconv.Itoa(version)}, {"remove", strconv.Itoa(n)}}
 	return form, e, nil
 }
 
@@ -237,7 +241,7 @@ func (p acting) changeAllow(w http.ResponseWriter, r *http.Request) error {
 			asked.Remove, asked.Reason, told = true, r.PostFormValue("reason"), "entry-removed"
 			asked.Entries = []acts.AllowSource{{Kind: gone.Kind, Value: gone.Value}}
 		} else {
-			err = p.entryAsked(r, actor, form, &asked)
+			err = p.entryAsked(r, &asked)
 		}
 	}
 	if err == nil {
@@ -251,18 +255,17 @@ func (p acting) changeAllow(w http.ResponseWriter, r *http.Request) error {
 }
 
 // entryAsked reads the new entry that a form names. Whoever is shown pseudonyms names it by one.
-func (p acting) entryAsked(r *http.Request, actor access.Actor, form *actForm, asked *acts.AllowRequest) error {
+func (p acting) entryAsked(r *http.Request, asked *acts.AllowRequest) error {
 	kind := rules.AllowKind(r.PostFormValue("kind"))
 	field, known := kind.Field()
 	if !known {
 		return &acts.Invalid{Field: "kind", Got: shown.Text(string(kind)),
 			Allowed: "address, device, user, API key or session"}
 	}
-	value, err := p.o.Masker.Resolve(actor, field.String(), strings.TrimSpace(r.PostFormValue("value")))
+	value, err := maskOf(&p.o, r).Resolve(field.String(), strings.TrimSpace(r.PostFormValue("value")))
 	if err != nil {
 		return &acts.Invalid{Field: "value", Got: shown.Text(r.PostFormValue("value")), Allowed: err.Error()}
 	}
-	form.about = string(subjectOf(&rules.AllowEntry{Kind: kind, Value: value}))
 	asked.Entries = []acts.AllowSource{{Kind: kind, Value: value}}
 	if asked.Until, err = p.endAsked(r); err != nil {
 		return err

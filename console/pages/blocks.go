@@ -70,13 +70,14 @@ func (r *reading) block(name blocklist.Name, item *blocklist.Listed) blockView {
 	v := blockView{
 		Rule: name.Rule, Source: r.source(name.Subject), Since: b.Since, Until: b.Until, Hit: b.Hit, BlockID: blockID(b.Hit), Extended: b.Extended,
 		InForce: item.InForce, Left: shown.About(b.Until.Sub(r.now)),
-		By: r.text(b.By), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, b.Reason, string(name.Subject))),
+		By: shown.Text(b.By),
 	}
+	v.Reason = r.said(b.Reason, b.By) // its source is met by now
 	if whole := b.Until.Sub(b.Since); whole > 0 {
 		v.Share = int(max(0, min(100, 100*b.Until.Sub(r.now)/whole)))
 	}
 	if r.may(access.Release, "") {
-		masked := r.masker.Subject(r.visit.Actor, name.Subject)
+		masked := r.mask.Subject(name.Subject)
 		v.Release = actLink{Title: "Release", Command: r.commands.Release(name.Rule, masked)}
 		if r.forms {
 			v.Release.Href = "/release?rule=" + url.QueryEscape(name.Rule) + "&subject=" + url.QueryEscape(string(masked))
@@ -87,7 +88,7 @@ func (r *reading) block(name blocklist.Name, item *blocklist.Listed) blockView {
 
 func (r *reading) release(name blocklist.Name, item *blocklist.Listed) releaseView {
 	t := item.Tombstone
-	return releaseView{Rule: name.Rule, Source: r.source(name.Subject), Released: t.Released, Until: t.Until, Hit: t.Hit, By: r.text(t.By)}
+	return releaseView{Rule: name.Rule, Source: r.source(name.Subject), Released: t.Released, Until: t.Until, Hit: t.Hit, By: shown.Text(t.By)}
 }
 
 // blocksOf are the blocks and releases that have all the values of a subject.
@@ -163,7 +164,7 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 	if v.Rule != "" && counts[v.Rule] == 0 && see.Rules[v.Rule] == nil && !rules.IsByHand(v.Rule) {
 		return &badRequest{"rule", v.Rule, "the name of a rule that is there" + near(v.Rule, see)}
 	}
-	v.Never, v.Block = see.forms, see.forms && see.may(access.Block, "")
+	v.Never, v.Block = see.forms && !see.mask.Any(), see.forms && see.may(access.Block, "")
 	sortBlocks(found, by)
 	v.Found = len(found)
 	if v.List, v.Pager, err = pageOf(r.URL, found, blocksPerPage); err != nil {
@@ -230,6 +231,9 @@ func (p acting) never(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if see.mask.Any() { // a list of addresses without the addresses is none
+		return &withheld{"Who is never blocked is listed by addresses as they are, and your role is shown pseudonyms."}
+	}
 	all, err := p.o.Acts.NeverBlockList(r.Context(), see.visit.Actor)
 	if err != nil {
 		return err
@@ -238,9 +242,9 @@ func (p acting) never(w http.ResponseWriter, r *http.Request) error {
 	for i := range all {
 		n := &all[i]
 		one := neverView{
-			Prefix:     shown.Text(see.masker.Value(see.visit.Actor, traffic.FieldIP.String(), n.Prefix.String())),
+			Prefix:     n.Prefix.String(),
 			Configured: n.From == acts.NeverConfigured,
-			Until:      n.Until, Added: n.Added, By: see.text(n.By), Reason: see.text(n.Reason),
+			Until:      n.Until, Added: n.Added, By: shown.Text(n.By), Reason: shown.Text(n.Reason),
 		}
 		if v.Add && !one.Configured {
 			one.Remove = "/never-block/change?remove=" + url.QueryEscape(n.Prefix.String())

@@ -152,7 +152,7 @@ func (p *Pages) evidence(r *http.Request, see *reading, found *rulestore.Rule, s
 	case errors.Is(err, evidence.ErrNoVersion):
 		return nil, &missing{shown.Text(err.Error())}
 	case err != nil && r.Context().Err() == nil: // the rest of the page is worth having without it
-		v.Refuses = "It could not be gathered: " + shown.Text(err.Error()) + ". A shorter period takes less time."
+		v.Refuses = "It could not be gathered: " + words(maskOf(&p.o, r), r, err) + ". A shorter period takes less time."
 		return v, nil
 	case err != nil:
 		return nil, err
@@ -177,11 +177,12 @@ func evidenceOf(r *http.Request, found *rulestore.Rule, chosen int) []option {
 
 // fill fills in what a dossier says.
 func (v *evidenceView) fill(r *reading, d *evidence.Dossier) error {
+	r.mask.Know(d)
 	document, err := d.Document()
 	if err != nil {
 		return fmt.Errorf("writing a dossier: %w", err)
 	}
-	v.Version, v.Role, v.Since, v.Until, v.Limit, v.Hash = d.Version, string(d.Role), d.Since, d.Until, d.Terms.Limit, evidence.Hash(document)
+	v.Version, v.Role, v.Since, v.Until, v.Limit, v.Hash = d.Version, string(d.Role), d.Since, d.Until, d.Terms.Limit, r.mask.Hash(evidence.Hash(document))
 	v.Blockless = d.Terms.Block == ""
 	v.Observed = fmt.Sprintf("%s of %s", shown.About(d.Observed.Hours()), shown.About(time.Duration(d.Observed.Span)*time.Minute))
 	for _, m := range d.Observed.Missing {
@@ -210,7 +211,7 @@ func (v *evidenceView) fill(r *reading, d *evidence.Dossier) error {
 		})
 	}
 	for _, n := range d.Notes {
-		v.Notes = append(v.Notes, r.text(n))
+		v.Notes = append(v.Notes, r.line(n))
 	}
 	return nil
 }

@@ -235,21 +235,13 @@ func (p exploring) exportJSON(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		for i := range found.Hits {
-			masked(see, &found.Hits[i])
-		}
-		found.Next = see.masker.Cursor(see.visit.Actor, found.Next)
-		out = found
+		out = access.Show(see.mask, found)
 	} else {
 		found, err := p.o.Explorer.Groups(r.Context(), a.filter, explore.Group(a.by), a.order, page)
 		if err != nil {
 			return err
 		}
-		for i := range found.Rows {
-			found.Rows[i].Source = see.masker.Subject(see.visit.Actor, found.Rows[i].Source)
-		}
-		found.Next = see.masker.Cursor(see.visit.Actor, found.Next)
-		out = found
+		out = access.Show(see.mask, found)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // the client is gone, or the value is one of ours and encodes
@@ -263,14 +255,6 @@ func (p exploring) export(r *http.Request) (*reading, *question, error) {
 	}
 	a, err := p.asked(r, see)
 	return see, a, err
-}
-
-// masked hides what the visitor may not see of an episode.
-func masked(r *reading, h *history.RecordedHit) {
-	h.Subject, h.BlockSubject = r.masker.Subject(r.visit.Actor, h.Subject), r.masker.Subject(r.visit.Actor, h.BlockSubject)
-	for i := range h.Samples {
-		h.Samples[i] = r.masker.Sample(r.visit.Actor, h.Samples[i])
-	}
 }
 
 // csvFigure is a number, or nothing where it is not known.
@@ -295,9 +279,9 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		rows = append(rows, []string{"id", "rule", "rule_version", "source", "phase", "limit", "events", "peak", "first", "last", "users", "devices"})
+		found = access.Show(see.mask, found)
 		for i := range found.Hits {
 			h := &found.Hits[i]
-			masked(see, h)
 			rows = append(rows, []string{
 				h.ID, h.Rule, strconv.Itoa(h.RuleVersion), string(h.Subject), string(h.Phase), strconv.Itoa(h.Limit), strconv.FormatInt(h.Count, 10), strconv.Itoa(h.Peak),
 				h.First.String(), h.Last.String(), strconv.Itoa(h.Users), strconv.Itoa(h.Devices),
@@ -310,13 +294,13 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 		}
 		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "would_refuse",
 			"refused", "peak", "first", "last", "sources_about"})
-		for _, g := range found.Rows {
+		for _, g := range access.Show(see.mask, found).Rows {
 			at := ""
 			if g.At != 0 {
 				at = g.At.String()
 			}
 			rows = append(rows, []string{
-				g.Rule, string(see.masker.Subject(see.visit.Actor, g.Source)), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
+				g.Rule, string(g.Source), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
 				strconv.FormatInt(g.WouldRefuse, 10), csvFigure(g.Refused), strconv.FormatInt(g.Peak, 10),
 				g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			})

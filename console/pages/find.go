@@ -113,7 +113,7 @@ func (r *reading) objectWords(object string) string {
 			}
 		}
 	}
-	return r.text(object)
+	return shown.Text(r.mask.Object(object))
 }
 
 // objectHref is the page of what an entry of the audit trail is about; empty where there is none.

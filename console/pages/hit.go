@@ -52,8 +52,9 @@ func orderOf(r *reading, o *orders.Order) *orderView {
 	if o == nil {
 		return nil
 	}
+	r.mask.Know(o)
 	return &orderView{
-		By: r.text(o.By), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, o.Reason, string(o.Subject))),
+		By: shown.Text(o.By), Reason: r.said(o.Reason, o.By),
 		Since: o.Since, Until: o.Until,
 		Back: shown.Text(rules.Match(o.Match).Where()),
 	}
@@ -75,6 +76,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 	if story == nil {
 		return &missing{"No episode has an id that begins with " + id + ". RECORD may be behind, or history does not go back so far."}
 	}
+	see.mask.Know(story)
 	h := story.Hit
 	if h == nil { // what was decided is all that is known
 		h = &history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{ID: story.ID, Rule: story.Rule, BlockSubject: story.Subject, Subject: story.Subject}}

@@ -67,7 +67,7 @@ func (p *Pages) audit(w http.ResponseWriter, r *http.Request) error {
 // cursors are the addresses of the next page and of the first one, empty for none.
 func cursors(see *reading, here *url.URL, next string) (after, first string) {
 	if next != "" {
-		after = with(here, "cursor", see.masker.Cursor(see.visit.Actor, next), "did", "")
+		after = with(here, "cursor", see.mask.Cursor(next), "did", "")
 	}
 	if here.Query().Get("cursor") != "" {
 		first = with(here, "cursor", "")
@@ -78,7 +78,7 @@ func cursors(see *reading, here *url.URL, next string) (after, first string) {
 // placeAsked is the place that the link to a page's next one named, as the visitor was given it.
 func placeAsked(see *reading, here *url.URL) (string, error) {
 	text := here.Query().Get("cursor")
-	place, err := see.masker.Place(see.visit.Actor, text)
+	place, err := see.mask.Place(text)
 	if err != nil {
 		return "", &explore.BadFilterError{Field: "cursor", Got: text, Allowed: "what the link to the next page has"}
 	}
@@ -99,16 +99,17 @@ type entryView struct {
 }
 
 func (r *reading) entry(e *audit.Numbered) entryView {
-	about := func(text string) string { return shown.Text(r.masker.TextAbout(r.visit.Actor, text, e.Object)) }
+	told := access.Show(r.mask, e.Entry)
 	return entryView{
-		At: traffic.At(e.At), Actor: r.text(e.Actor), Via: shown.Text(e.Via), Action: shown.Text(e.Action),
-		Change: about(e.Change()),
+		At: traffic.At(e.At), Actor: shown.Text(e.Actor), Via: shown.Text(e.Via), Action: shown.Text(e.Action),
+		Change: shown.Text(told.Change()),
 		Object: r.objectWords(e.Object), Href: r.objectHref(e.Object),
-		Reason: about(e.Reason), Detail: about(e.Detail),
+		Reason: shown.Text(told.Reason), Detail: shown.Text(told.Detail),
 	}
 }
 
 func (r *reading) entries(all []audit.Numbered) []entryView {
+	r.mask.Know(all)
 	out := make([]entryView, len(all))
 	for i := range all {
 		out[i] = r.entry(&all[i])
@@ -150,7 +151,7 @@ func (p *Pages) health(w http.ResponseWriter, r *http.Request) error {
 	}
 	pulse := p.o.Pulse()
 	v := &healthPage{
-		Period: span, Problems: pulse.Problems, Stages: pulse.Stages, Gates: pulse.Gates,
+		Period: span, Problems: access.Show(see.mask, pulse.Problems), Stages: pulse.Stages, Gates: pulse.Gates,
 		GatesUnknown: pulse.GatesUnknown,
 		Rules:        len(see.Rules), Blocks: len(see.Blocks), Command: p.o.Command + " doctor",
 		Partitions: see.forms,
@@ -214,13 +215,12 @@ const (
 	silentAfter       = 30 * time.Second // stages report every two
 )
 
-// partitionOf is what a stage reported, for this visitor. Reasons and owners are the installation's own words, and name
-// no source.
+// partitionOf is what a stage reported, for this visitor.
 func partitionOf(r *reading, p *acts.Partition) partitionView {
 	v := partitionView{
 		Name: p.Name(), State: shown.Text(string(p.State)), Stopped: !p.Running(), Offset: p.Offset, End: p.End,
 		Behind: max(0, p.End-p.Offset), Watermark: p.Watermark, Owner: shown.Text(p.Owner),
-		Reported: traffic.At(p.Reported), Reason: shown.Text(p.Reason),
+		Reported: traffic.At(p.Reported), Reason: r.line(p.Reason),
 		Silent: p.Running() && r.now.Std().Sub(p.Reported) > silentAfter,
 	}
 	if p.GapOffset != nil && r.may(access.Resume, "") {
@@ -259,7 +259,7 @@ func (p parting) list(w http.ResponseWriter, r *http.Request, why error) error {
 	}
 	v, status := &partitionsPage{Did: did(r.URL.Query()), Total: len(all)}, http.StatusOK
 	if why != nil {
-		v.Problem, status = shown.Text(why.Error()), http.StatusConflict
+		v.Problem, status = words(maskOf(&p.o, r), r, why), http.StatusConflict
 	}
 	slices.SortStableFunc(all, func(a, b acts.Partition) int {
 		switch {
@@ -319,7 +319,7 @@ func (p parting) resumeForm(r *http.Request) (*actForm, *acts.Partition, error) 
 	return &actForm{
 		Title: "Let partition " + now.Name() + " go on", Verb: "Let it go on", Danger: true, Back: "/partitions",
 		Above: "Partitions", Action: "/partitions/" + now.Name() + "/resume",
-		Means: append([]string{"It stopped: " + shown.Text(now.Reason)}, lost(now)...),
+		Means: append([]string{"It stopped: " + shown.Text(maskOf(&p.o, r).Line(now.Reason))}, lost(now)...),
 		Hidden: []param{{"gap_source", strconv.Itoa(*now.GapSource)},
 			{"gap_offset", strconv.FormatInt(*now.GapOffset, 10)}},
 		Confirm: "What is missing will not be counted",

@@ -93,8 +93,8 @@ func kindWords(kind rules.AllowKind) string {
 // allowedValue is the value of an entry for this visitor. Of keys and sessions, which are secrets, it is the end only.
 func allowedValue(r *reading, kind rules.AllowKind, value string) string {
 	field, _ := kind.Field()
-	if r.masker.Masks(r.visit.Actor, field.String()) {
-		return shown.Text(r.masker.Value(r.visit.Actor, field.String(), value))
+	if r.mask.Masks(field.String()) {
+		return shown.Text(r.mask.Value(field.String(), value))
 	}
 	if kind.Secret() {
 		value = (&rules.AllowEntry{Value: value}).End()

@@ -144,7 +144,7 @@ func (p *Pages) problems(see *reading) ([]console.Problem, int64) {
 	for _, s := range pulse.Stages {
 		lag += s.Records
 	}
-	found := slices.Clone(pulse.Problems)
+	found := slices.Clone(access.Show(see.mask, pulse.Problems))
 	if see.redis != "" && !slices.ContainsFunc(found, func(one console.Problem) bool { return one.Part == "Redis" }) {
 		found = append(found, console.Problem{Part: "Redis", Detail: "does not answer: blocks and releases are not shown"})
 	}
@@ -165,7 +165,7 @@ func (r *reading) ruleRows(found, now map[string]explore.GroupRow, would map[str
 		d := &rule.Newest.Version.Document
 		row := ruleRow{
 			ID: id, Owner: shown.Text(d.Owner), Mode: string(rule.Mode), Canary: canaryShort(rule),
-			FellBack: shown.Text(rule.FellBack()), Running: now[id].Episodes, Sources: found[id].Sources,
+			FellBack: r.line(rule.FellBack()), Running: now[id].Episodes, Sources: found[id].Sources,
 			About: found[id].SourcesAbout, Events: found[id].Events,
 			Holds: would[id], Blockless: d.Block == nil, Counts: shown.Count(d.Limit) + " in " + shown.Span(d.Window) + " per " + orElse(keyWords(d.Key), "all"),
 		}

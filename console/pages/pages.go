@@ -3,7 +3,7 @@
 // there is one, keeps a page up to date and moves a slider.
 //
 // Everything that a client of the gateway chose is hostile: it is made visible by package shown, pseudonymous for those who may not
-// see it by an access.Masker, and escaped by html/template, in this order.
+// see it by an access.Mask, and escaped by html/template, in this order.
 package pages
 
 import (
@@ -206,7 +206,8 @@ func (p *Pages) answeredIn(within time.Duration, show func(w http.ResponseWriter
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), within)
 		defer cancel()
-		if err := show(w, r.WithContext(ctx)); err != nil {
+		r = r.WithContext(access.WithMask(r.Context(), maskOf(&p.o, r)))
+		if err := show(w, r.WithContext(access.WithMask(ctx, maskOf(&p.o, r)))); err != nil {
 			p.fail(w, r, statusOf(err), err)
 		}
 	}
@@ -244,6 +245,11 @@ type missing struct{ what string }
 
 func (e *missing) Error() string { return e.what }
 
+// withheld is what the visitor's role is not shown.
+type withheld struct{ why string }
+
+func (e *withheld) Error() string { return e.why }
+
 func notHere(r *http.Request) error {
 	return &missing{"There is no page at " + shown.Text(r.URL.Path) + "."}
 }
@@ -260,7 +266,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &none), errors.Is(err, postgres.ErrNotFound):
 		return http.StatusNotFound
-	case errors.As(err, &forbidden):
+	case errors.As(err, &forbidden), errors.As(err, new(*withheld)):
 		return http.StatusForbidden
 	}
 	return http.StatusServiceUnavailable
@@ -277,7 +283,7 @@ type failure struct {
 
 // fail shows why a page cannot be had.
 func (p *Pages) fail(w http.ResponseWriter, r *http.Request, status int, err error) {
-	f := failure{Status: status, Detail: shown.Text(err.Error())}
+	f := failure{Status: status, Detail: words(maskOf(&p.o, r), r, err)}
 	switch status {
 	case http.StatusBadRequest:
 		f.Title, f.Next = "This cannot be asked", "Change the address or go back and correct the filter."

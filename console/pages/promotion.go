@@ -143,14 +143,15 @@ func (p acting) judged(r *http.Request, see *reading, form *actForm, target *rul
 	}
 	form.Override, form.Overridable = r.PostFormValue("override"), true
 	for _, line := range found.Summary {
-		form.Summary = append(form.Summary, shown.Text(line))
+		form.Summary = append(form.Summary, see.line(line))
 	}
-	for i := range found.Gates {
-		g := &found.Gates[i]
+	gates := access.Show(see.mask, found.Gates)
+	for i := range gates {
+		g := &gates[i]
 		form.Gates = append(form.Gates, gateView{Name: gateWords(g.Gate), Allowed: shown.Text(g.Allowed),
 			Got: shown.Text(orElse(g.Got, "not measurable")), Outcome: string(g.Outcome)})
 	}
-	form.Hidden = append(form.Hidden, param{"dossier", found.Hash},
+	form.Hidden = append(form.Hidden, param{"dossier", see.mask.Hash(found.Hash)},
 		param{"until", found.Until.UTC().Format(time.RFC3339Nano)})
 	return nil
 }
@@ -220,11 +221,11 @@ func gateAnswer(v *promotion.Verdict) string {
 }
 
 // gateProblems are the reasons against a promotion, each a sentence.
-func gateProblems(e *rulestore.GatesError) (out []string) {
+func gateProblems(mask *access.Mask, e *rulestore.GatesError) (out []string) {
 	if e.Verdict != "" {
-		out = append(out, shown.Text(e.Verdict)+". Without it, weir's own refusals would keep a client blocked.")
+		out = append(out, shown.Text(mask.Line(e.Verdict))+". Without it, weir's own refusals would keep a client blocked.")
 	}
-	for _, v := range promotion.Missed(e.Verdicts) {
+	for _, v := range promotion.Missed(access.Show(mask, e.Verdicts)) {
 		out = append(out, fmt.Sprintf("%s: found %s, allowed is %s.", gateWords(v.Gate), gateAnswer(&v), v.Allowed))
 	}
 	return out

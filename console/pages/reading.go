@@ -3,6 +3,7 @@ package pages
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/console/standing"
 	"github.com/weirhq/weir/detectors"
@@ -25,7 +27,7 @@ import (
 type reading struct {
 	*standing.Standing
 	visit    access.Visit
-	masker   *access.Masker
+	mask     *access.Mask
 	now      traffic.Time
 	commands shown.Commands
 	forms    bool   // people can act here: pages have forms in place of commands
@@ -78,7 +80,7 @@ func (p *Pages) read(r *http.Request) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reading{Standing: found, visit: access.VisitOf(r.Context()), masker: p.o.Masker, now: now, commands: p.commands, forms: p.o.Acts != nil, redis: redis}, nil
+	return &reading{Standing: found, visit: access.VisitOf(r.Context()), mask: maskOf(&p.o, r), now: now, commands: p.commands, forms: p.o.Acts != nil, redis: redis}, nil
 }
 
 // may reports whether the visitor may do an act to what owner owns.
@@ -86,8 +88,28 @@ func (r *reading) may(act access.Act, owner string) bool {
 	return access.May(r.visit.Actor, act, owner) == nil
 }
 
-// text is a line that weir or people wrote, such as a reason, for this visitor.
-func (r *reading) text(line string) string { return shown.Text(r.masker.Text(r.visit.Actor, line)) }
+// said is what somebody wrote, such as a reason, for this visitor; line is what weir wrote, also of what somebody gave.
+func (r *reading) said(text, by string) string { return shown.Text(r.mask.TextBy(text, by)) }
+
+func (r *reading) line(text string) string { return shown.Text(r.mask.Line(text)) }
+
+// maskOf is what the visitor of a request is shown.
+func maskOf(o *Options, r *http.Request) *access.Mask {
+	if mask := access.MaskOf(r.Context()); mask != nil {
+		return mask
+	}
+	return o.Masker.For(access.From(r.Context()))
+}
+
+// words is an error for the visitor: what he asked wrongly in his own words.
+func words(mask *access.Mask, r *http.Request, err error) string {
+	var bad *badRequest
+	var none *missing
+	if errors.As(err, &bad) || errors.As(err, &none) || errors.As(err, new(*withheld)) {
+		return shown.Text(err.Error())
+	}
+	return shown.Text(acts.Words(mask, access.From(r.Context()), err))
+}
 
 // fieldView is one part of a source with the page of everything about it.
 type fieldView struct {
@@ -106,7 +128,7 @@ type sourceView struct {
 }
 
 func (r *reading) source(s traffic.Subject) sourceView {
-	masked := r.masker.Subject(r.visit.Actor, s)
+	masked := r.mask.Subject(s)
 	v := shown.SourceOf(masked)
 	out := sourceView{Label: v.String()}
 	values, err := masked.Values()
@@ -129,7 +151,7 @@ func (r *reading) source(s traffic.Subject) sourceView {
 
 // revealHref is where a visitor who may asks what is behind a pseudonym.
 func (r *reading) revealHref(field, value string) string {
-	if !r.masker.Masks(r.visit.Actor, field) || access.MayAny(r.visit.Actor, access.Reveal) != nil {
+	if !r.mask.Masks(field) || access.MayAny(r.visit.Actor, access.Reveal) != nil {
 		return ""
 	}
 	return "/reveal?" + url.Values{"field": {field}, "of": {value}}.Encode()
@@ -175,8 +197,8 @@ func (r *reading) events(samples []string, fallback traffic.Time) []eventView {
 	out := make([]eventView, 0, len(samples))
 	for _, text := range samples {
 		var s traffic.Sample
-		if err := json.Unmarshal([]byte(r.masker.Sample(r.visit.Actor, text)), &s); err != nil {
-			s = traffic.Sample{Time: fallback, Attrs: r.masker.Sample(r.visit.Actor, text)} // evidence of another build is shown as it is
+		if err := json.Unmarshal([]byte(r.mask.Sample(text)), &s); err != nil {
+			s = traffic.Sample{Time: fallback, Attrs: r.mask.Sample(text)} // evidence of another build is shown as it is
 		}
 		v := eventView{Event: shown.EventOf(&s)}
 		for _, f := range []struct{ name, value string }{{"ip", s.IP}, {"device", s.Device}, {"user", s.User}, {"session", s.Session}} {

@@ -153,7 +153,7 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 	d := &found.Newest.Version.Document
 	v := &rulePage{
 		ID: d.ID, Owner: shown.Text(d.Owner), Version: found.Newest.Version.Number, Mode: string(found.Mode), ModeWord: modeWord(found.Mode),
-		Since: traffic.At(found.Changed), By: r.text(found.ChangedBy), Reason: r.text(found.Reason), Removed: found.Removed,
+		Since: traffic.At(found.Changed), By: shown.Text(found.ChangedBy), Reason: r.said(found.Reason, found.ChangedBy), Removed: found.Removed,
 		Says: says(d, found.Mode), Definition: definition(d), YAML: found.Newest.Source,
 	}
 	if v.YAML == "" {
@@ -163,7 +163,7 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 		v.Warm = traffic.At(full)
 	}
 	if u := found.Raised; u != nil && u.In(r.now.Std()) {
-		v.Raised = &raisedView{Limit: u.Limit, Until: traffic.At(u.Until), By: r.text(u.By), Reason: r.text(u.Reason)}
+		v.Raised = &raisedView{Limit: u.Limit, Until: traffic.At(u.Until), By: shown.Text(u.By), Reason: r.said(u.Reason, u.By)}
 	}
 	for i := range found.Versions {
 		one := r.version(found, &found.Versions[i])
@@ -185,13 +185,13 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 		}
 		v.Pending = &one
 	}
-	v.Canary, v.FellBack = canary(found, r.now), shown.Text(found.FellBack())
+	v.Canary, v.FellBack = canary(found, r.now), r.line(found.FellBack())
 	v.Acts = r.actsOn(found)
 	return v
 }
 
 func (r *reading) version(found *rulestore.Rule, s *rulestore.StoredVersion) versionView {
-	return versionView{Number: s.Version.Number, State: found.StateOf(s), Created: traffic.At(s.Created), By: r.text(s.Author), Reason: r.text(s.Reason)}
+	return versionView{Number: s.Version.Number, State: found.StateOf(s), Created: traffic.At(s.Created), By: shown.Text(s.Author), Reason: r.said(s.Reason, s.Author)}
 }
 
 func diff(a, b *rules.Document) []string {

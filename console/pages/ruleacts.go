@@ -229,7 +229,7 @@ func (f *ruleForm) rollBack() (string, error) {
 // askReset asks whether the count of a source begins at nothing.
 func (f *ruleForm) askReset() error {
 	given := traffic.Subject(f.q.Get("subject"))
-	subject, err := f.see.masker.ResolveSubject(f.see.visit.Actor, given)
+	subject, err := f.see.mask.ResolveSubject(given)
 	if err == nil && given != "" {
 		_, err = subject.Values()
 	}
@@ -237,7 +237,7 @@ func (f *ruleForm) askReset() error {
 		return &badRequest{"subject", shown.Text(string(given)),
 			"the canonical subject of a source as the rule counts it, such as ip=192.0.2.1%2F32"}
 	}
-	f.about = string(subject)
+	f.about = subject
 	f.Title, f.Verb, f.Confirm = "Reset a count", "Reset", "What was counted is to be forgotten"
 	f.Means = []string{
 		"What the rule has counted of it begins at nothing, with the first request that is routed after this; its running episodes end.",
@@ -255,7 +255,7 @@ func (f *ruleForm) askReset() error {
 
 func (f *ruleForm) reset() (string, error) {
 	_, err := f.o.Acts.ResetCount(f.r.Context(), f.see.visit.Actor, acts.ResetRequest{Rule: f.Rule,
-		Subject: traffic.Subject(f.about), Reason: f.q.Get("reason")})
+		Subject: f.about, Reason: f.q.Get("reason")})
 	return "reset", err
 }
 
@@ -276,7 +276,7 @@ func resets(see *reading, hits []history.RecordedHit) []actLink {
 			rule.Newest.Version.Owner) || digested(h.Subject) {
 			continue
 		}
-		masked := see.masker.Subject(see.visit.Actor, h.Subject)
+		masked := see.mask.Subject(h.Subject)
 		one := actLink{Title: "Reset its count: " + h.Rule, Href: "/rules/" + url.PathEscape(h.Rule) +
 			"/reset?subject=" + url.QueryEscape(string(masked))}
 		if who := see.source(h.Subject); len(who.Fields) > 1 {

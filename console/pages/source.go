@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -109,7 +110,7 @@ func (r *reading) sourceAsked(of string) (wanted history.Source, plain string, s
 	}
 	plain = of
 	if name, value, ok := strings.Cut(of, "="); ok && !strings.ContainsAny(of, "%&") {
-		if value, err = r.masker.Resolve(r.visit.Actor, name, value); err != nil {
+		if value, err = r.mask.Resolve(name, value); err != nil {
 			return refused(err)
 		}
 		plain = name + "=" + value
@@ -117,14 +118,17 @@ func (r *reading) sourceAsked(of string) (wanted history.Source, plain string, s
 			subject = traffic.SubjectOf([]traffic.SubjectValue{{Field: name, Value: value}})
 		}
 	} else if s := traffic.Subject(of); ok {
-		if s, err = r.masker.ResolveSubject(r.visit.Actor, s); err != nil {
+		if s, err = r.mask.ResolveSubject(s); err != nil {
 			return refused(err)
 		}
 		plain, subject = string(s), s
-	} else if r.masker.MasksAny(r.visit.Actor) {
+	} else if r.mask.Any() {
 		return refused(fmt.Errorf("the role %s names values by their field", r.visit.Actor.Role))
 	}
 	if wanted, err = history.ParseSource(plain); err != nil {
+		if plain != of { // the error has what the pseudonym stands for
+			err = errors.New("what the pseudonym stands for is no source")
+		}
 		return refused(err)
 	}
 	return wanted, plain, subject, nil
@@ -275,7 +279,7 @@ func (r *reading) pivots(seen *explore.Pivots) []pivotView {
 			v.More++
 			continue
 		}
-		value := r.masker.Value(r.visit.Actor, one.Field, one.Value)
+		value := r.mask.Value(one.Field, one.Value)
 		v.Values = append(v.Values, pivotValue{Value: shown.Text(value), Href: aboutHref(one.Field, value), Episodes: one.Episodes})
 	}
 	var out []pivotView
@@ -313,15 +317,16 @@ func withheldWords(reason string) string {
 }
 
 func (r *reading) decisions(all []history.RecordedDecision) []decisionView {
+	r.mask.Know(all)
 	out := make([]decisionView, len(all))
 	for i := range all {
 		d := &all[i]
 		out[i] = decisionView{
-			At: d.At, Action: shown.Text(string(d.Action)), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, withheldWords(d.Reason), string(d.Subject))), Rule: d.Rule, Source: r.source(d.Subject),
-			Until: d.Until, By: r.text(d.By), Hit: d.Hit,
+			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.said(withheldWords(d.Reason), d.By), Rule: d.Rule, Source: r.source(d.Subject),
+			Until: d.Until, By: shown.Text(d.By), Hit: d.Hit,
 		}
 		if d.By != "" && d.Action != blocklist.ActionWithheld {
-			out[i].Reason = shown.Text(r.masker.TextAbout(r.visit.Actor, d.Reason, string(d.Subject)))
+			out[i].Reason = r.said(d.Reason, d.By)
 		}
 	}
 	return out

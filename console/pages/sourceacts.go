@@ -30,7 +30,7 @@ func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
 	if see.Rules[rule] == nil && !rules.IsByHand(rule) {
 		return nil, &badRequest{"rule", shown.Text(rule), "the name of a rule" + near(rule, see)}
 	}
-	subject, err := see.masker.ResolveSubject(see.visit.Actor, given)
+	subject, err := see.mask.ResolveSubject(given)
 	if err == nil {
 		_, err = blocklist.ParseSubject(subject)
 	}
@@ -44,7 +44,7 @@ func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
 	}
 	who := see.source(subject)
 	form := &actForm{
-		Behind: p.behind(r.Context(), see, subject), about: string(subject), Inputs: let.inputs(see, q.Get),
+		Behind: p.behind(r.Context(), see, subject), Inputs: let.inputs(see, q.Get),
 		Title: "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"),
 		Source: &who, Rule: rule,
 		Means:   []string{"Requests of this source pass again at once. Evidence from before does not block it anew; new evidence does."},
@@ -73,7 +73,7 @@ func (p acting) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	subject, err := see.masker.ResolveSubject(see.visit.Actor, traffic.Subject(r.PostFormValue("subject")))
+	subject, err := see.mask.ResolveSubject(traffic.Subject(r.PostFormValue("subject")))
 	if err != nil {
 		return &badRequest{"subject", "", err.Error()}
 	}
@@ -130,7 +130,7 @@ func (p acting) behind(ctx context.Context, see *reading, subject traffic.Subjec
 		p.o.Logger.Warn("console: who is behind a source cannot be asked", "error", err)
 		return []string{"History did not answer: it is not known who is behind it."}
 	}
-	lines := b.Lines(func(field, value string) string { return see.masker.Value(see.visit.Actor, field, value) })
+	lines := b.Lines(func(field, value string) string { return see.mask.Value(field, value) })
 	for i := range lines {
 		lines[i] = shown.Text(lines[i])
 	}

@@ -76,7 +76,7 @@ func (p exploring) views(r *http.Request, see *reading, refused *viewsView) (*vi
 		return nil, err
 	}
 	for i := range all {
-		one, ok := see.savedView(&all[i])
+		one, ok := savedViewOf(see, &all[i])
 		if !ok {
 			continue
 		}
@@ -89,33 +89,36 @@ func (p exploring) views(r *http.Request, see *reading, refused *viewsView) (*vi
 	return v, nil
 }
 
-// savedView is a view as this visitor may open it; false where it asks about a source that he cannot name.
-func (r *reading) savedView(s *savedviews.View) (savedView, bool) {
+// savedViewOf is a view as this visitor may open it; false where it asks about a source that he cannot name.
+func savedViewOf(r *reading, s *savedviews.View) (savedView, bool) {
 	q, err := url.ParseQuery(s.Query)
 	if err != nil {
 		return savedView{}, false
 	}
-	source, ok := nameable(r, q.Get("source"))
+	source, ok := nameable(r, q.Get("source"), s.By)
 	if !ok {
 		return savedView{}, false
 	}
 	q.Set("source", source)
-	v := savedView{Name: r.text(s.Name), Given: s.Name, Href: "/explore?" + kept(q), Shared: s.Shared}
+	v := savedView{Name: r.said(s.Name, s.By), Given: s.Name, Href: "/explore?" + kept(q), Shared: s.Shared}
 	if s.By != r.visit.Actor.Name {
-		v.By = r.text(s.By)
+		v.By = shown.Text(s.By)
 	}
 	return v, true
 }
 
 // nameable is the source of a filter as this visitor may name it: with pseudonyms where he is shown them, so that a view which another
-// one shares tells him nothing that pages do not.
-func nameable(r *reading, source string) (string, bool) {
+// one shares tells him nothing that pages do not. For what he himself has written he learns none.
+func nameable(r *reading, source, by string) (string, bool) {
 	if _, err := r.filterSource(source); err == nil {
 		return source, true
 	}
-	masked := string(r.masker.Subject(r.visit.Actor, traffic.Subject(source)))
+	if by == r.visit.Actor.Name {
+		return "", false
+	}
+	masked := string(r.mask.Subject(traffic.Subject(source)))
 	if name, value, ok := strings.Cut(source, "="); ok && !strings.ContainsAny(source, "%&") {
-		masked = name + "=" + r.masker.Value(r.visit.Actor, name, value)
+		masked = name + "=" + r.mask.Value(name, value)
 	}
 	_, err := r.filterSource(masked)
 	return masked, err == nil && masked != source
@@ -127,6 +130,16 @@ func (p exploring) keep(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	see, err := p.read(r)
+	if err == nil {
+		var q url.Values
+		if q, err = url.ParseQuery(query); err == nil {
+			_, err = see.filterSource(q.Get("source"))
+		}
+	}
+	if err != nil {
+		return err
+	}
 	here := r.Clone(r.Context())
 	here.Method, here.URL = http.MethodGet, &url.URL{Path: "/explore", RawQuery: query}
 	v := &viewsView{Name: strings.TrimSpace(r.PostFormValue("name")), Shared: r.PostFormValue("shared") == "yes"}
@@ -134,7 +147,7 @@ func (p exploring) keep(w http.ResponseWriter, r *http.Request) error {
 	var invalid *savedviews.Invalid
 	switch {
 	case errors.As(err, &invalid), errors.Is(err, savedviews.ErrTooMany):
-		v.Name, v.Problem = shown.Text(v.Name), shown.Text(err.Error())
+		v.Name, v.Problem = shown.Text(v.Name), words(maskOf(&p.o, r), r, err)
 		return p.render(w, here, http.StatusUnprocessableEntity, v)
 	case err != nil:
 		return err

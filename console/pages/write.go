@@ -25,6 +25,7 @@ import (
 // and applied only as it was shown: a text that has changed since is tried anew.
 type writePage struct {
 	Title, Action, Back string
+	May                 bool   // the visitor may apply documents, and so try them
 	Rule                string // that is edited; empty: documents of any
 	Text                string
 	Digest              string // of the text that was tried; empty: none was
@@ -106,8 +107,8 @@ type writing struct{ acting }
 
 func (p writing) route() {
 	for _, route := range []access.Route{
-		{Pattern: "/write", Act: access.Apply, Body: true}, {Pattern: "/rules/{rule}/edit", Act: access.Apply,
-			Rule: "rule"},
+		{Pattern: "/write", Act: access.Apply, Body: true},
+		{Pattern: "/rules/{rule}/edit", Act: access.Apply, Rule: "rule"},
 	} {
 		open := route
 		if open.Method = http.MethodGet; open.Body { // it is empty, and of no rule yet
@@ -138,7 +139,8 @@ func (p writing) opened(r *http.Request) (*writePage, error) {
 		if len(actor.Owners) == 1 {
 			owner = actor.Owners[0]
 		}
-		return &writePage{Title: "Write rules", Action: "/write", Back: "/", Text: fmt.Sprintf(blankRule, owner)}, nil
+		return &writePage{Title: "Write rules", Action: "/write", Back: "/", Text: fmt.Sprintf(blankRule, owner),
+			May: access.MayAny(actor, access.Apply) == nil}, nil
 	}
 	see, err := p.read(r)
 	if err != nil {
@@ -151,9 +153,8 @@ func (p writing) opened(r *http.Request) (*writePage, error) {
 	if err := access.May(actor, access.Apply, found.Newest.Version.Owner); err != nil {
 		return nil, err
 	}
-	path := "/rules/" + url.PathEscape(id)
-	v := &writePage{Title: "Edit " + id, Action: path + "/edit", Back: path, Rule: id}
-	of := &found.Newest
+	path, of := "/rules/"+url.PathEscape(id), &found.Newest
+	v := &writePage{Title: "Edit " + id, Action: path + "/edit", Back: path, Rule: id, May: true}
 	if found.Pending != nil {
 		of = found.Pending
 	}
@@ -269,7 +270,7 @@ func (p writing) tried(w http.ResponseWriter, r *http.Request, v *writePage, dig
 	}
 	status := http.StatusOK
 	if refused != nil {
-		if status, err = v.refuse(see, refused); err != nil {
+		if status, err = v.refuse(words(maskOf(&p.o, r), r, refused), refused); err != nil {
 			return err
 		}
 	}
@@ -277,15 +278,15 @@ func (p writing) tried(w http.ResponseWriter, r *http.Request, v *writePage, dig
 	if err == nil {
 		err = v.about(tried.Plan)
 	}
-	v.Tried = &triedView{Warnings: v.problems(see, tried.Warnings)}
+	v.Tried = &triedView{Warnings: v.problems(tried.Warnings)}
 	if err != nil {
 		v.Tried.NoTraffic = "It was not tried."
-		if status, err = v.refuse(see, err); err != nil {
+		if status, err = v.refuse(words(maskOf(&p.o, r), r, err), err); err != nil {
 			return err
 		}
 		return p.write(w, r, status, v.shell())
 	}
-	acts.MaskPlan(p.o.Masker, actor, tried.Plan)
+	tried.Plan = access.Show(see.mask, tried.Plan)
 	v.take(see, &tried)
 	plan, err := json.Marshal(tried.Plan)
 	if err != nil {
@@ -295,19 +296,19 @@ func (p writing) tried(w http.ResponseWriter, r *http.Request, v *writePage, dig
 	return p.write(w, r, status, v.shell())
 }
 
-// refuse words why a text was not applied, or not tried. An error that is about something else is given back.
-func (v *writePage) refuse(see *reading, err error) (status int, other error) {
+// refuse says why a text was not applied, or not tried. An error that is about something else is given back.
+func (v *writePage) refuse(words string, err error) (status int, other error) {
 	var problems rules.Problems
 	var forbidden *access.Forbidden
 	var invalid *acts.Invalid
 	var removed *rulestore.RefusedError
 	var listed *rulestore.AllowRefusedError
 	v.Wrong = map[string]string{}
-	v.Problem = see.text(err.Error())
+	v.Problem = words
 	switch {
 	case errors.As(err, &problems):
 		v.Problem = fmt.Sprintf("It cannot be applied: %s.", plural.Of(len(problems), "problem"))
-		v.Problems = v.problems(see, problems)
+		v.Problems = v.problems(problems)
 	case errors.As(err, &forbidden):
 		return http.StatusForbidden, nil
 	case errors.Is(err, errChangedText), errors.Is(err, rulestore.ErrOvertaken):
@@ -326,16 +327,16 @@ func (v *writePage) refuse(see *reading, err error) (status int, other error) {
 }
 
 // problems are those of the text, each with its line.
-func (v *writePage) problems(see *reading, all []rules.Problem) []textProblem {
+func (v *writePage) problems(all []rules.Problem) []textProblem {
 	lines := strings.Split(v.Text, "\n")
 	var out []textProblem
 	for _, p := range all {
 		one := textProblem{Line: p.Line, Column: p.Column}
 		if p.Line > 0 && p.Line <= len(lines) {
-			one.Quoted = see.text(strings.TrimSpace(lines[p.Line-1]))
+			one.Quoted = shown.Text(strings.TrimSpace(lines[p.Line-1]))
 		}
 		p.File, p.Line, p.Column = "", 0, 0
-		one.Says = see.text(p.Error())
+		one.Says = shown.Text(p.Error())
 		out = append(out, one)
 	}
 	return out
@@ -353,7 +354,7 @@ func (v *writePage) take(see *reading, tried *acts.Tried) {
 		c := &tried.AllowLists[i]
 		one := changeView{Name: fmt.Sprintf("allow list %s, version %d", c.List, c.Version)}
 		for _, line := range slices.Concat(c.Diff, c.Refused) {
-			one.Means = append(one.Means, see.text(line))
+			one.Means = append(one.Means, shown.Text(line))
 		}
 		if c.Kind == rulestore.ChangeUnchanged {
 			one.Means = append(one.Means, "It says what is stored: nothing would change.")

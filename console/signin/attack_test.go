@@ -363,7 +363,7 @@ func TestForeignHostsAndOrigins(t *testing.T) {
 	}
 	s.want(s.do(browser, "POST", "/rules/logins/promote", "csrf="+csrf, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }), 403)
 	s.want(s.do(browser, "POST", "/rules/logins/promote?csrf="+csrf, "", form), 403)
-	s.want(s.do(browser, "POST", "/rules/logins/promote", strings.Repeat("a=b&", 1<<19)+"csrf="+csrf, form), 403)
+	s.want(s.do(browser, "POST", "/rules/logins/promote", strings.Repeat("a=b&", 1<<19)+"csrf="+csrf, form), 413)
 	for _, name := range s.acted {
 		if name != "olga@example.com" {
 			t.Errorf("%s acted", name)

@@ -2,6 +2,7 @@ package signin
 
 import (
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,6 +32,11 @@ func (g *Guard) checkOrigin(w http.ResponseWriter, r *http.Request, v visit) *re
 	given := r.Header.Get(access.CSRFHeader)
 	if given == "" && strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
 		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
+		var large *http.MaxBytesError
+		if errors.As(r.ParseForm(), &large) { // the token may stand behind what was read
+			return &refusal{status: http.StatusRequestEntityTooLarge, reason: reasonCSRF,
+				detail: "the form is larger than 1 MiB; nothing was done"}
+		}
 		given = r.PostFormValue(access.CSRFField)
 	}
 	if subtle.ConstantTimeCompare([]byte(given), []byte(v.CSRF)) != 1 {

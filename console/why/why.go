@@ -50,24 +50,24 @@ type Question struct {
 // Answer is what is known about one hit.
 type Answer struct {
 	explore.Story
-	BlockID string  `json:"block_id"` // what clients are told of the hit
+	BlockID string  `json:"block_id" mask:"-"` // what clients are told of the hit
 	Also    []Other `json:"also,omitempty"`
 	// Block is the one that stands for the source by the rule; Holds says whether gates refuse for it, null: not known.
 	Block *blocklist.Block `json:"block"`
 	Holds *bool            `json:"holds"`
 	// Share is the part of the rule's block keys that may be held, while it is in canary: 10%.
-	Share string `json:"canary_share,omitempty"`
+	Share string `json:"canary_share,omitempty" mask:"-"`
 	// Back is what the block holds back of its source's requests, while one stands and its rule's mode is known.
-	Back    string `json:"holds_back,omitempty"`
-	Unheld  string `json:"unheld,omitempty"`  // why gates refuse nobody for it
-	Unknown string `json:"unknown,omitempty"` // why it is not known
+	Back    string `json:"holds_back,omitempty" mask:"-"`
+	Unheld  string `json:"unheld,omitempty" mask:"line"`  // why gates refuse nobody for it
+	Unknown string `json:"unknown,omitempty" mask:"line"` // why it is not known
 }
 
 // Other is another block, or hit, of a source that was asked about: the newest of a rule.
 type Other struct {
-	Rule    string          `json:"rule"`
+	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
-	ID      string          `json:"id"`
+	ID      string          `json:"id" mask:"-"`
 	At      traffic.Time    `json:"at"`
 }
 

@@ -17,24 +17,24 @@ import (
 // Entry is one deliberate act: who did what to what, and why.
 type Entry struct {
 	At    time.Time `json:"at"` // set by the database
-	Actor string    `json:"actor"`
+	Actor string    `json:"actor" mask:"name"`
 	// Action is apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block,
 	// never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in,
 	// sign-in-refused, sign-out, end-session
-	Action string `json:"action"`
-	Object string `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
-	Reason string `json:"reason"`
-	Detail string `json:"detail,omitempty"`
+	Action string `json:"action" mask:"-"`
+	Object string `json:"object" mask:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	Reason string `json:"reason" mask:"text,Actor"`
+	Detail string `json:"detail,omitempty" mask:"detail"`
 	// Before and After are what the act found and what it left behind, in parts that Part separates; None where there was, or is, nothing.
 	// Empty: nothing that has a value was changed, or it is not known.
-	Before string `json:"before,omitempty"`
-	After  string `json:"after,omitempty"`
+	Before string `json:"before,omitempty" mask:"detail"`
+	After  string `json:"after,omitempty" mask:"detail"`
 	// Via is how who did it came, as access.Actor has it: oidc, token, invite, local. Empty: a program that nobody
 	// asked, or not known.
-	Via string `json:"via,omitempty"`
+	Via string `json:"via,omitempty" mask:"-"`
 
 	// Ref is the id of the record that tells of the act, empty where there is none: a record that is read twice is one entry.
-	Ref string `json:"-"`
+	Ref string `json:"-" mask:"-"`
 }
 
 // Part separates the parts of Entry.Before and After. None is the word for what is not there.

@@ -45,7 +45,7 @@ type Request struct {
 // Done is what was erased, or would be, and what stays.
 type Done struct {
 	// Pseudonym stands for the person in the audit trail: a hash under the secret of the deployment, the same for the same person.
-	Pseudonym string  `json:"pseudonym"`
+	Pseudonym string  `json:"pseudonym" mask:"-"`
 	DryRun    bool    `json:"dry_run"`
 	Erased    []Count `json:"erased"`
 	Left      []Left  `json:"left"`
@@ -58,20 +58,20 @@ type Done struct {
 
 // Count is how many of something there were.
 type Count struct {
-	What string `json:"what"`
+	What string `json:"what" mask:"-"`
 	N    int64  `json:"n"`
 }
 
 // Left is something that stays, and why.
 type Left struct {
-	What string `json:"what"`
+	What string `json:"what" mask:"-"`
 	N    int64  `json:"n,omitempty"` // 0: not counted
-	Why  string `json:"why"`
+	Why  string `json:"why" mask:"-"`
 }
 
 // Block is one that holds the person now.
 type Block struct {
-	Rule    string          `json:"rule"`
+	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
 	Until   traffic.Time    `json:"until"`
 }

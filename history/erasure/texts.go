@@ -23,9 +23,9 @@ import (
 
 // Text is a text that names the person, as it was and as it is.
 type Text struct {
-	Where string `json:"where"`
-	Was   string `json:"was"`
-	Is    string `json:"is"`
+	Where string `json:"where" mask:"-"`
+	Was   string `json:"was" mask:"text"`
+	Is    string `json:"is" mask:"text"`
 }
 
 const (

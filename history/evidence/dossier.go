@@ -31,8 +31,8 @@ const (
 // for byte (Document): it says neither when nor by whom it was made.
 type Dossier struct {
 	Format  int          `json:"format"`
-	Stream  string       `json:"stream"`
-	Rule    string       `json:"rule"`
+	Stream  string       `json:"stream" mask:"name"`
+	Rule    string       `json:"rule" mask:"name"`
 	Version int          `json:"version"`
 	Role    Role         `json:"role"`
 	Since   traffic.Time `json:"since"` // the first minute
@@ -46,8 +46,8 @@ type Dossier struct {
 	Behind    Behind    `json:"behind"`
 	Overlap   Overlap   `json:"overlap"`
 	Ladder    Ladder    `json:"ladder"`
-	Top       []Source  `json:"top"`   // the sources with the most refused requests, then events, at most TopSources
-	Notes     []string  `json:"notes"` // what else to know, in sentences
+	Top       []Source  `json:"top"`               // the sources with the most refused requests, then events, at most TopSources
+	Notes     []string  `json:"notes" mask:"line"` // what else to know, in sentences
 }
 
 // TopSources is how many sources a dossier shows.
@@ -56,12 +56,12 @@ const TopSources = 20
 // Terms are those of the version that the figures depend on.
 type Terms struct {
 	Limit     int    `json:"limit"`
-	Window    string `json:"window"`
-	Algorithm string `json:"algorithm"`
-	Count     string `json:"count"`
-	Key       string `json:"key"`
-	Block     string `json:"block"` // empty: the version has no block, and holds nobody
-	BlockKey  string `json:"block_key,omitempty"`
+	Window    string `json:"window" mask:"-"`
+	Algorithm string `json:"algorithm" mask:"-"`
+	Count     string `json:"count" mask:"-"`
+	Key       string `json:"key" mask:"-"`
+	Block     string `json:"block" mask:"-"` // empty: the version has no block, and holds nobody
+	BlockKey  string `json:"block_key,omitempty" mask:"-"`
 }
 
 // Observed is how much of the time the version was watched.
@@ -171,7 +171,7 @@ type Overlap struct {
 
 // OverlapOne is how many held sources one other rule held as well.
 type OverlapOne struct {
-	Rule    string `json:"rule"`
+	Rule    string `json:"rule" mask:"name"`
 	Sources int64  `json:"sources"`
 }
 
@@ -186,10 +186,10 @@ type Source struct {
 	Last      traffic.Time    `json:"last"`
 	Users     int64           `json:"users"`
 	Devices   int64           `json:"devices"`
-	KnownGood string          `json:"known_good"` // yes, no, or not judged
-	HeldBy    []string        `json:"held_by"`    // other rules
-	Hit       string          `json:"hit"`        // its episode with the most refused requests, then events
-	Samples   []string        `json:"samples"`    // of that episode, JSON texts of traffic.Sample
+	KnownGood string          `json:"known_good" mask:"-"`   // yes, no, or not judged
+	HeldBy    []string        `json:"held_by" mask:"name"`   // other rules
+	Hit       string          `json:"hit" mask:"-"`          // its episode with the most refused requests, then events
+	Samples   []string        `json:"samples" mask:"sample"` // of that episode, JSON texts of traffic.Sample
 }
 
 // Document is d in canonical form: the members in the order of the type, no space, times in UTC to the microsecond, no escape that JSON

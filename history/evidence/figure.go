@@ -34,7 +34,7 @@ type Count struct {
 	Value  int64  `json:"value"`           // null in JSON where it is not measurable
 	Side   Side   `json:"side,omitempty"`  // bounded only
 	Least  int64  `json:"least,omitempty"` // Between only
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" mask:"line"`
 }
 
 // Known returns the value, false where it is not measurable.
@@ -73,7 +73,7 @@ type Share struct {
 	Part   int64   `json:"part"`
 	Whole  int64   `json:"whole"`
 	Side   Side    `json:"side,omitempty"` // bounded only, of the value; never Between
-	Reason string  `json:"reason,omitempty"`
+	Reason string  `json:"reason,omitempty" mask:"line"`
 }
 
 // Known returns the value, false where it is not measurable.

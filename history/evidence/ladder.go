@@ -15,7 +15,7 @@ type Ladder struct {
 	// Exact is up to which peak the counts of windows are exact.
 	Exact int64 `json:"exact"`
 	// Reason says why Peaks cannot tell what another limit would hold; empty: they can.
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" mask:"line"`
 }
 
 // Step is one limit with the requests that it would have refused.

@@ -21,7 +21,7 @@ type Behind struct {
 	Events   int64        `json:"events"`   // of those episodes
 	Running  int          `json:"running"`  // of those episodes
 	Last     traffic.Time `json:"last,omitzero"`
-	Rules    []string     `json:"rules"` // whose limits it was over, ascending
+	Rules    []string     `json:"rules" mask:"name"` // whose limits it was over, ascending
 	// Good are the episodes of sources that are known to be good, Judged those of which that is known at all.
 	Good   int      `json:"known_good"`
 	Judged int      `json:"judged"`
@@ -30,9 +30,9 @@ type Behind struct {
 
 // SeenAs is the values of one field with which a source was seen.
 type SeenAs struct {
-	Field  string   `json:"field"`
-	Values int      `json:"values"` // different ones, mostValues at most
-	Top    []string `json:"top"`    // those of the most episodes
+	Field  string   `json:"field" mask:"-"`
+	Values int      `json:"values"`                 // different ones, mostValues at most
+	Top    []string `json:"top" mask:"value,Field"` // those of the most episodes
 }
 
 // mostTop is how many values of a field Behind names.

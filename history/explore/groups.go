@@ -49,9 +49,9 @@ func orderNames() []string {
 // has none is of requests that gates refused by blocks of episodes from before the time asked about, or not in its hour
 // or day.
 type GroupRow struct {
-	Rule     string          `json:"rule,omitempty"`    // by rule and source
-	Source   traffic.Subject `json:"subject,omitempty"` // by source: the rule's key
-	At       traffic.Time    `json:"at,omitempty"`      // by hour and day: its beginning
+	Rule     string          `json:"rule,omitempty" mask:"name"` // by rule and source
+	Source   traffic.Subject `json:"subject,omitempty"`          // by source: the rule's key
+	At       traffic.Time    `json:"at,omitempty"`               // by hour and day: its beginning
 	Episodes int64           `json:"episodes"`
 	Sources  int64           `json:"sources"` // distinct, rule by rule
 	// SourcesAbout says that Sources is an estimate: a rule had more than 256 in an hour that history has summed up.
@@ -70,8 +70,8 @@ type GroupRow struct {
 // Groups is a page of sums.
 type Groups struct {
 	Rows  []GroupRow `json:"rows"`
-	Total Total      `json:"total"`          // groups
-	Next  string     `json:"next,omitempty"` // cursor of the next page; empty: this is the last one
+	Total Total      `json:"total"`                        // groups
+	Next  string     `json:"next,omitempty" mask:"cursor"` // cursor of the next page; empty: this is the last one
 	// LeftOut is in no row.
 	LeftOut LeftOut `json:"left_out"`
 }

@@ -14,13 +14,13 @@ import (
 
 // Pivot is another identity that a source was seen with: the other values of its subjects, and of the sample events of its episodes.
 type Pivot struct {
-	Field    string       `json:"field"` // ip, device, user, api_key, session
-	Value    string       `json:"value"`
+	Field    string       `json:"field" mask:"-"` // ip, device, user, api_key, session
+	Value    string       `json:"value" mask:"value,Field"`
 	Episodes int64        `json:"episodes"` // in which it was seen
 	Events   int64        `json:"events"`   // of those episodes
 	First    traffic.Time `json:"first"`
 	Last     traffic.Time `json:"last"`
-	Rules    []string     `json:"rules"`
+	Rules    []string     `json:"rules" mask:"name"`
 }
 
 // Pivots are the identities that a source was seen with, most episodes first.

@@ -18,12 +18,12 @@ import (
 
 // Story is all that history knows about one hit.
 type Story struct {
-	ID    string     `json:"id"` // of the hit
-	Rule  string     `json:"rule"`
-	Owner string     `json:"owner,omitempty"` // of the rule, now
-	Mode  rules.Mode `json:"mode,omitempty"`  // of the rule, now; empty: it was removed
+	ID    string     `json:"id" mask:"-"` // of the hit
+	Rule  string     `json:"rule" mask:"name"`
+	Owner string     `json:"owner,omitempty" mask:"name"` // of the rule, now
+	Mode  rules.Mode `json:"mode,omitempty"`              // of the rule, now; empty: it was removed
 	// FellBack says why the rule's canary ended in shadow by itself; empty: it did not.
-	FellBack string `json:"fell_back,omitempty"`
+	FellBack string `json:"fell_back,omitempty" mask:"line"`
 	// Subject is who a block of the hit holds, as blocks keep it; empty: nobody can be, or nothing comes of hits of this kind.
 	Subject traffic.Subject      `json:"subject"`
 	Hit     *history.RecordedHit `json:"hit"`  // nil: RECORD has not stored it yet, or it is over for longer than history is kept
@@ -40,7 +40,7 @@ type Story struct {
 
 // RowOf names another row of an episode.
 type RowOf struct {
-	ID           string          `json:"id"`
+	ID           string          `json:"id" mask:"-"`
 	BlockSubject traffic.Subject `json:"block_subject"`
 }
 

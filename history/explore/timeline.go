@@ -20,8 +20,8 @@ const (
 
 // Entry is something that happened to a source.
 type Entry struct {
-	At       traffic.Time              `json:"at"`   // of an episode: its last over event
-	What     string                    `json:"what"` // WhatEpisode, WhatDecision or WhatAct
+	At       traffic.Time              `json:"at"`            // of an episode: its last over event
+	What     string                    `json:"what" mask:"-"` // WhatEpisode, WhatDecision or WhatAct
 	Hit      *history.RecordedHit      `json:"hit,omitempty"`
 	Decision *history.RecordedDecision `json:"decision,omitempty"`
 	Act      *audit.Numbered           `json:"act,omitempty"`

@@ -38,18 +38,18 @@ func (e *TooManyError) Error() string {
 
 // Order is a block that somebody has ordered.
 type Order struct {
-	ID      string          `json:"id"`   // of its hit; refused clients are told the first 16 digits
-	Rule    string          `json:"rule"` // rules.ByHand, or one of the same match
+	ID      string          `json:"id" mask:"-"`      // of its hit; refused clients are told the first 16 digits
+	Rule    string          `json:"rule" mask:"name"` // rules.ByHand, or one of the same match
 	Subject traffic.Subject `json:"subject"`
 	Match   rules.Held      `json:"match"` // the requests that are held; empty: all
 	Since   traffic.Time    `json:"since"`
 	Until   traffic.Time    `json:"until"`
-	By      string          `json:"by"`
-	Via     string          `json:"via"`
-	Reason  string          `json:"reason"`
+	By      string          `json:"by" mask:"name"`
+	Via     string          `json:"via" mask:"-"`
+	Reason  string          `json:"reason" mask:"text,By"`
 	// Outcome is what came of it: written, or the reason why ENFORCE has not written it; empty: it has not tried. Done:
 	// it tries no more.
-	Outcome string `json:"outcome,omitempty"`
+	Outcome string `json:"outcome,omitempty" mask:"-"`
 	Done    bool   `json:"done"`
 }
 

@@ -24,26 +24,26 @@ import (
 type AllowList struct {
 	List    rules.AllowList `json:"document"`
 	Version int             `json:"version"`
-	Hash    string          `json:"hash"` // SHA-256 of the stored document, hex
+	Hash    string          `json:"hash" mask:"-"` // SHA-256 of the stored document, hex
 	Created time.Time       `json:"created"`
-	Author  string          `json:"author"`
-	Reason  string          `json:"reason,omitempty"`
+	Author  string          `json:"author" mask:"name"`
+	Reason  string          `json:"reason,omitempty" mask:"text,Author"`
 	Removed bool            `json:"removed,omitempty"`
 	// Rules are the ids of the rules that name the list, removed ones left out.
-	Rules []string `json:"rules"`
+	Rules []string `json:"rules" mask:"name"`
 }
 
 // AllowChange is the effect of a change on one allow list: planned, or done.
 type AllowChange struct {
-	List    string     `json:"list"`
+	List    string     `json:"list" mask:"name"`
 	Kind    ChangeKind `json:"kind"`
-	Version int        `json:"version"` // the newest one afterwards
-	Entries int        `json:"entries"` // afterwards
-	Rules   []string   `json:"rules"`   // those that name it
-	Diff    []string   `json:"diff,omitempty"`
+	Version int        `json:"version"`           // the newest one afterwards
+	Entries int        `json:"entries"`           // afterwards
+	Rules   []string   `json:"rules" mask:"name"` // those that name it
+	Diff    []string   `json:"diff,omitempty" mask:"lines,whom it lets pass"`
 	// Refused has the reasons for which the change is refused: a rule that blocks would count, and may block, sources that it
 	// let pass when it was promoted.
-	Refused []string `json:"refused,omitempty"`
+	Refused []string `json:"refused,omitempty" mask:"lines,whom it lets pass"`
 	Routing int64    `json:"routing"` // the live stream's newest routing version afterwards; 0 for a plan
 }
 

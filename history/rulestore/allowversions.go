@@ -17,8 +17,8 @@ type AllowVersion struct {
 	Version int       `json:"version"`
 	Entries int       `json:"entries"`
 	Created time.Time `json:"created"`
-	Author  string    `json:"author"`
-	Reason  string    `json:"reason,omitempty"`
+	Author  string    `json:"author" mask:"name"`
+	Reason  string    `json:"reason,omitempty" mask:"text,Author"`
 	Removed bool      `json:"removed,omitempty"`
 }
 

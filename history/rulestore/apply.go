@@ -55,16 +55,16 @@ const (
 
 // RuleChange is the plan for one rule.
 type RuleChange struct {
-	Rule    string     `json:"rule"`
+	Rule    string     `json:"rule" mask:"name"`
 	Kind    ChangeKind `json:"kind"`
 	Version int        `json:"version"` // the newest one after applying; of ChangePending the pending one
 	Mode    rules.Mode `json:"mode"`    // after applying
 	Warming bool       `json:"warming"` // windows start cold: the lineage is a new one
-	Diff    []string   `json:"diff,omitempty"`
+	Diff    []string   `json:"diff,omitempty" mask:"-"`
 	// Pending has the reasons for which the version does not act: the rule blocks, and would block more than was promoted.
-	Pending []string `json:"pending,omitempty"`
+	Pending []string `json:"pending,omitempty" mask:"-"`
 	// Refused has the reasons for which the change is refused: the rule blocks, and would be removed.
-	Refused []string `json:"refused,omitempty"`
+	Refused []string `json:"refused,omitempty" mask:"-"`
 }
 
 // Plan is the effect of applying documents: planned, of a dry run, or done.

@@ -61,12 +61,12 @@ type ModeSet struct {
 	Changed  bool      `json:"changed"`            // false: the rule had that mode already
 	Canary   *Canary   `json:"canary,omitempty"`   // where a rule in canary stands
 	Since    time.Time `json:"since"`
-	By       string    `json:"by"`
-	Reason   string    `json:"reason"`
+	By       string    `json:"by" mask:"name"`
+	Reason   string    `json:"reason" mask:"text,By"`
 	// Gates are what the gates said of a promotion; Overridden is what was against it, and did not keep it from being made.
 	Gates      []promotion.Verdict `json:"gates,omitempty"`
-	Overridden []string            `json:"overridden,omitempty"`
-	Dossier    string              `json:"dossier,omitempty"` // hash of the evidence that was stored with the promotion
+	Overridden []string            `json:"overridden,omitempty" mask:"line"`
+	Dossier    string              `json:"dossier,omitempty" mask:"hash"` // hash of the evidence that was stored with the promotion
 }
 
 // SetMode sets a rule's mode: promote, demote, disable and enable. To promote a pending version is to make it the one that acts, in

@@ -23,8 +23,8 @@ type Raised struct {
 	Limit  int       `json:"limit"`
 	Until  time.Time `json:"until"`
 	Set    time.Time `json:"set"`
-	By     string    `json:"by"`
-	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by" mask:"name"`
+	Reason string    `json:"reason,omitempty" mask:"text,By"`
 }
 
 // In reports whether the limit is raised at now.
@@ -43,7 +43,7 @@ type LimitChange struct {
 
 // LimitSet is what became of a LimitChange.
 type LimitSet struct {
-	Rule    string  `json:"rule"`
+	Rule    string  `json:"rule" mask:"name"`
 	Limit   int     `json:"limit"` // the document's
 	Raised  *Raised `json:"raised,omitempty"`
 	Changed bool    `json:"changed"` // false: there was none to end, or the same is set already

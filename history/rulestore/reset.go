@@ -28,7 +28,7 @@ type CounterReset struct {
 
 // CounterResetDone is what became of a CounterReset.
 type CounterResetDone struct {
-	Rule    string          `json:"rule"`
+	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
 	Routing int64           `json:"routing"` // the routing version that brings it
 	At      time.Time       `json:"at"`

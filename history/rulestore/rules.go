@@ -53,8 +53,8 @@ type Rule struct {
 	Mode       rules.Mode    `json:"mode"`
 	Generation int64         `json:"generation"`
 	Changed    time.Time     `json:"changed"` // when the mode was set last, by whom and why
-	ChangedBy  string        `json:"changed_by"`
-	Reason     string        `json:"reason,omitempty"`
+	ChangedBy  string        `json:"changed_by" mask:"name"`
+	Reason     string        `json:"reason,omitempty" mask:"text,ChangedBy"`
 	// Canary is where a rule in canary stands; nil for every other mode.
 	Canary *Canary `json:"canary,omitempty"`
 	// Since is when the lineage of Newest began. Its windows are warming until one window has passed from then.
@@ -79,11 +79,11 @@ type Rule struct {
 type StoredVersion struct {
 	Version rules.Version `json:"document"`
 	// Source is the YAML that it was read from, with comments and tests. Of many rules at once only Sources fills it in: it may be long.
-	Source  string    `json:"source,omitempty"`
-	Hash    string    `json:"hash"` // SHA-256 of the stored document, hex
+	Source  string    `json:"source,omitempty" mask:"-"`
+	Hash    string    `json:"hash" mask:"-"` // SHA-256 of the stored document, hex
 	Created time.Time `json:"created"`
-	Author  string    `json:"author"`
-	Reason  string    `json:"reason,omitempty"`
+	Author  string    `json:"author" mask:"name"`
+	Reason  string    `json:"reason,omitempty" mask:"text,Author"`
 	// Acted is when it began to act: of a version that was pending, when it was promoted or adopted; zero: it never
 	// did. Only Find fills it in, in Versions.
 	Acted time.Time `json:"-"`

@@ -38,7 +38,7 @@ type PartitionCounts struct {
 
 // Stream is what the register has of one stream.
 type Stream struct {
-	Name       string          `json:"name"`
+	Name       string          `json:"name" mask:"name"`
 	Generation int64           `json:"generation"` // numbers the lives of requests topics; never used again
 	Partitions PartitionCounts `json:"partitions"`
 	Created    time.Time       `json:"created"`

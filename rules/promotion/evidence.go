@@ -39,9 +39,9 @@ const (
 
 // Verdict is what a gate says of evidence.
 type Verdict struct {
-	Gate    string  `json:"gate"` // as documents name it: min_shadow
-	Allowed string  `json:"allowed"`
-	Got     string  `json:"got"` // empty: not measurable
+	Gate    string  `json:"gate" mask:"-"` // as documents name it: min_shadow
+	Allowed string  `json:"allowed" mask:"line"`
+	Got     string  `json:"got" mask:"line"` // empty: not measurable
 	Outcome Outcome `json:"outcome"`
 }
 
