@@ -321,7 +321,8 @@ func (w *walk) said(route access.Route, source string) (query, body string) {
 
 // text is a document with a guess in a condition.
 func (w *walk) text() string {
-	return strings.Replace(alone(document(own, 30+w.n%9)), "key: [ip]", `key: [ip]`+"\n# "+fmt.Sprint(w.n), 1)
+	text := strings.Replace(alone(document(own, 30+w.n%9)), "path:", `when: 'event.user == "guessed-77"', path:`, 1)
+	return text + "# " + fmt.Sprint(w.n) + "\n"
 }
 
 // queries are the parameters of routes: NAME=VALUE, or the name of one that is about a source.
