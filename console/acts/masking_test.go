@@ -75,7 +75,9 @@ type tries struct {
 	order []string
 }
 
-func (i *tries) Read([]acts.File, []string) (*rules.Set, []rules.Problem, error) { return &i.set, nil, nil }
+func (i *tries) Read([]acts.File, []string) (*rules.Set, []rules.Problem, error) {
+	return &i.set, nil, nil
+}
 
 func (i *tries) Tests(context.Context, []acts.File, []rules.AllowList) ([]acts.RuleTest, []string, error) {
 	return nil, nil, nil

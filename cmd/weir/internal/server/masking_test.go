@@ -155,7 +155,7 @@ func (w *walk) judge(t *testing.T, role access.Role, ask asking, answer *httptes
 	head := &strings.Builder{}
 	_ = answer.Header().Write(head)
 	text := head.String() + "\n" + answer.Body.String()
-	path, _ := url.PathUnescape(strings.ReplaceAll(text, "%", "%"))
+	path, _ := url.PathUnescape(text)
 	texts := []string{text, html.UnescapeString(text), unquoted(text), path}
 	for _, part := range strings.FieldsFunc(html.UnescapeString(text), func(r rune) bool { return strings.ContainsRune(" \"'<>\n", r) }) {
 		if plain, err := url.QueryUnescape(part); err == nil && plain != part {
