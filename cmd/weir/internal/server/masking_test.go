@@ -135,8 +135,26 @@ func (w *walk) all(t *testing.T, role access.Role) {
 				continue // it is audited
 			}
 			w.judge(t, role, ask, answer)
+			if w.plain(route, ask) && answer.Code < http.StatusBadRequest {
+				t.Errorf("%s %s as %s: %d, and names a value", ask.method, ask.at, role, answer.Code)
+			}
 		}
 	}
+}
+
+// plain reports whether a question names a source by its value.
+func (w *walk) plain(route access.Route, ask asking) bool {
+	_, query, _ := strings.Cut(ask.at, "?")
+	if route.CSRF() || route.Pattern == "/search" || route.Pattern == "/reveal" { // to whose forms anything may be given
+		return false
+	}
+	q, _ := url.ParseQuery(query)
+	for _, name := range []string{"source", "subject", "of", "object"} {
+		if _, of, ok := strings.Cut(q.Get(name), "="); ok && !strings.HasPrefix(of, "~") {
+			return true
+		}
+	}
+	return false
 }
 
 func last(route access.Route) int {
@@ -213,14 +231,14 @@ func unquoted(text string) string {
 // asks are the requests of a route: by what the role is shown, by canaries, by guesses, and by nonsense.
 func (w *walk) asks(route access.Route, actor access.Actor) []asking {
 	var out []asking
-	paths := []string{w.path(route, own), w.path(route, "logens")}
+	paths := []string{w.path(route, own), w.path(route, "logens"), w.path(route, other)} // of the last nobody is blocked
 	for i, at := range paths {
-		if i > 0 && at == paths[0] {
+		if i > 0 && at == paths[0] || i == 2 && !strings.HasSuffix(at, "/release") {
 			continue
 		}
 		sources := w.sources(actor)
 		if i > 0 {
-			sources = sources[2:4]
+			sources = sources[1:4]
 		}
 		for _, source := range sources {
 			query, body := w.said(route, source)
@@ -278,8 +296,12 @@ func (w *walk) said(route access.Route, source string) (query, body string) {
 	}
 	reason := "of " + source + " and 203.0.113.199, user guessed-77"
 	if !strings.HasPrefix(route.Pattern, "/api/") {
+		rule := own
+		if source == string(w.masker.Subject(access.Actor{}, subjectsOf()[2])) { // of the other one nobody is blocked
+			rule = other
+		}
 		v := url.Values{
-			"reason": {reason}, "override": {reason}, "confirm": {"yes"}, "to": {"block"}, "rule": {own}, "subject": {source}, "of": {of},
+			"reason": {reason}, "override": {reason}, "confirm": {"yes"}, "to": {"block"}, "rule": {rule}, "subject": {source}, "of": {of},
 			"field": {field}, "kind": {map[string]string{"ip": "cidr"}[field] + strings.TrimPrefix(field, "ip")}, "value": {of}, "name": {"view " + source},
 			"query": {url.Values{"by": {"rule"}, "source": {source}}.Encode()}, "text": {w.text()}, "do": {"try"}, "limit": {"1000"}, "for": {"2h"},
 		}
