@@ -86,6 +86,13 @@ func (k *known) name(text string) {
 	k.names[strings.ToLower(text)] = true
 }
 
+// named reports whether a word, in small letters, is such a name.
+func (k *known) named(low string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.names[low]
+}
+
 // met reports whether the request has met what a pseudonym stands for.
 func (k *known) met(pseudonym string) bool {
 	k.mu.Lock()

@@ -153,7 +153,7 @@ func (r *reader) as(field, value string) string {
 // word takes the next word, and more where a known value with spaces begins with it. field is what the word before it names.
 func (r *reader) word(word, field, apart string) {
 	switch {
-	case strings.HasPrefix(word, pseudonymMark):
+	case strings.HasPrefix(word, pseudonymMark), field == "" && r.known.named(strings.TrimRight(r.low[:len(word)], sentenceEnds)):
 		r.keep(len(word))
 	case isHash(word):
 		r.put(len(word), hidden)

@@ -104,7 +104,7 @@ func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRe
 		return change(l)
 	})
 	if err != nil {
-		return AllowDone{}, s.misnamedList(ctx, r.List, err)
+		return AllowDone{}, s.misnamedList(ctx, r.List, s.o.Masking.unnamed(actor, err))
 	}
 	s.log(actor, access.Allow, "allow list "+r.List)
 	out := AllowDone{AllowChange: done, Blocks: []AllowBlock{}}

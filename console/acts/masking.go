@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -66,4 +67,13 @@ func (m *Masking) tries(ctx context.Context, actor access.Actor, files []File, s
 		Actor: actor.Name, Via: actor.Via, Action: "try", Object: "rules " + strings.Join(with, ", "),
 		Reason: "conditions on the latest requests", Detail: "documents " + hex.EncodeToString(hash.Sum(nil)),
 	})
+}
+
+// unnamed is an error about entries that the actor has named by pseudonyms: what is wrong with a value is told without it.
+func (m *Masking) unnamed(actor access.Actor, err error) error {
+	var wrong rules.Problems
+	if !m.Masker.For(actor).Any() || !errors.As(err, &wrong) || len(wrong) == 0 {
+		return err
+	}
+	return &Invalid{Field: "entries", Got: "a pseudonym of another value", Allowed: wrong[0].Allowed}
 }

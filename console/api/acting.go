@@ -239,7 +239,6 @@ func changeAllow(c *call) (any, error) {
 		return nil, &acts.Invalid{Field: "list", Got: r.List, Allowed: at + ", the list of the path, or nothing"}
 	}
 	r.List = c.r.PathValue("list")
-	written := slices.Clone(r.Entries)
 	for i := range r.Entries {
 		e := &r.Entries[i]
 		field, known := e.Kind.Field()
@@ -260,24 +259,7 @@ func changeAllow(c *call) (any, error) {
 	slices.SortStableFunc(done.Blocks, func(a, b acts.AllowBlock) int {
 		return strings.Compare(c.mask.Order(a.Subject), c.mask.Order(b.Subject))
 	})
-	if c.mask.Any() {
-		err = unwritten(err, written)
-	}
 	return done, err
-}
-
-// unwritten is an error about entries that somebody has named by pseudonyms: what is wrong with one is told of what he wrote.
-func unwritten(err error, written []acts.AllowSource) error {
-	var wrong rules.Problems
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	got := make([]string, len(written))
-	for i, e := range written {
-		got[i] = e.Value
-	}
-	return &acts.Invalid{Field: "entries", Got: strings.Join(got, ", "),
-		Allowed: "pseudonyms of values that an allow list may have: " + wrong[0].Allowed}
 }
 
 // listPartitions shows what the stages report.

@@ -150,7 +150,8 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	quiet := slog.New(slog.DiscardHandler)
 	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b,
 		Documents: b, Dossiers: b, Clock: now, Logger: quiet, Erasing: erasure.New(b.DB, b.Streams), Orders: b.Orders,
-		Knows: explore.New(b.Store), Partitions: b.Partitions, Trials: trials{}})
+		Knows: explore.New(b.Store), Partitions: b.Partitions, Trials: trials{},
+		Masking: acts.Masking{Masker: masker, Trail: b.Audit}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ var plan = map[string]room{
 			"history/explore", "history/partitions", "history/rulestore", "history/savedviews", "history/sessions",
 			"ingest", "ingest/kafka", "internal/retry", "rules"},
 		tests: []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit",
-			"history/orders", "rules/condition", "traffic"},
+			"history/orders", "ingest/consume", "rules/condition", "traffic"},
 	},
 	"history/ramp": {
 		what:    "canaries go on, or fall back: what is due, by the clock of the database",
