@@ -69,15 +69,12 @@ func (a *arrival) told(x *exceedance) int {
 
 // judge gives the arrival, and the events that it put over the limit, to the key's episodes.
 func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
-	keeps := o.lineage.ranges != nil
-	for _, ep := range o.episodes {
-		if ep.meet(a.at) {
+	for i, ep := range o.episodes {
+		met := ep.meet(a.at)
+		if met {
 			res.extend(ep)
-			continue
 		}
-		// A late event may put events around it over the limit; that is seen only where they are kept.
-		near := ep.touches(a.at.time, o.lineage.window) || a.at.compare(ep.last) < 0
-		if a.behind && near && (!keeps || a.at.compare(o.trimmed) <= 0) {
+		if a.behind && o.hides(ep, a.at, met, i == len(o.episodes)-1) {
 			ep.atLeast = true
 		}
 	}
@@ -85,6 +82,25 @@ func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
 		o.mark(&exceedances[i], a, res)
 	}
 	o.addEvidence(a)
+}
+
+// hides reports whether a late event may change an episode in a way that is not seen. It may put events around it over the
+// limit, which shows only where all those less than a window before it are kept.
+func (o *offender) hides(ep *episode, at place, met, newest bool) bool {
+	window := o.lineage.window
+	near := ep.touches(at.time, window) || at.compare(ep.last) < 0
+	if o.lineage.ranges == nil {
+		return near && !met
+	}
+	if newest && at.compare(ep.first) >= 0 && o.trimmed.compare(ep.last) < 0 {
+		return false // what trim has kept puts over the limit all that follows within a window
+	}
+	return near && o.trimmedWithin(window, at.time)
+}
+
+// trimmedWithin reports whether trim has dropped an event less than span before at, or a newer one.
+func (o *offender) trimmedWithin(span, at traffic.Time) bool {
+	return o.trimmed.time > earlier(at, span)
 }
 
 // miss notes that an event was left out: counts of episodes around it may be too low.
@@ -241,12 +257,10 @@ func (ep *episode) addTarget(t *blockTarget, a *arrival, res *outcome) *blockTar
 }
 
 func (o *offender) open(x *exceedance, a *arrival) *episode {
-	keeps := o.lineage.ranges != nil
 	ep := &episode{
 		rule: o.lineage, kind: a.bound.kind, limit: a.told(x), subject: traffic.Subject(a.subject), grouped: a.grouped,
 		first: x.place, last: x.place, count: 1, seen: a.rank, settles: a.settles,
-		// The newest event of a window is its first over one if there is room for all others. Else it may be any.
-		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || o.lineage.kind.count == countDistinct),
+		atLeast: a.behind && o.mayBeginBefore(x),
 	}
 	ep.begin(x, a, o.key)
 	at := 0
@@ -255,6 +269,16 @@ func (o *offender) open(x *exceedance, a *arrival) *episode {
 	}
 	o.episodes = slices.Insert(o.episodes, at, ep)
 	return ep
+}
+
+// mayBeginBefore reports whether an episode that a late event opens at x may have begun earlier, unseen.
+func (o *offender) mayBeginBefore(x *exceedance) bool {
+	if o.lineage.ranges != nil {
+		// An event over the limit, less than a window before x, with a window of which something is not kept.
+		return o.trimmedWithin(2*o.lineage.window, x.time)
+	}
+	// The newest event of a window is its first over one if there is room for all others. Else it may be any.
+	return x.how != overEvent || x.count != x.limit+1 || o.lineage.kind.count == countDistinct
 }
 
 // join makes one episode of two. The one seen first goes on, with its targets; a target of the other whose block it has, or

@@ -188,3 +188,45 @@ func TestTheSameEvidenceInEveryOrder(t *testing.T) {
 		}
 	}
 }
+
+// burst is n visits that one source partition has, so long apart.
+func burst(source, n int, from, every traffic.Time) (out []visit) {
+	for i := range n {
+		out = append(out, visit{source: source, at: noon + from + traffic.Time(i)*every})
+	}
+	return out
+}
+
+// A burst of which the rest comes after the next burst may be missed, since of an attack that is known no more is kept
+// than it takes to judge what comes after. The hit of that attack then says that there was more. Limit 20 in 5 s.
+func TestABurstThatComesAfterTheNextOne(t *testing.T) {
+	d := way{algorithm: rules.AlgorithmSlidingLog, count: rules.CountEvents}.document(20, 5*second, 5*second)
+	half := burst(0, 20, 0, second/5) // with the other half, 40 in 4 s
+	rest := burst(1, 20, second/10, second/5)
+	tests := []struct {
+		name  string
+		parts [][]visit
+		want  int
+	}{
+		{"64 are kept", [][]visit{half, burst(0, 44, 18*second, second/10), rest}, 2},
+		{"of 65 the newest 32 are", [][]visit{half, burst(0, 45, 18*second, second/10), rest}, 1},
+		{"what was before both counts among them", [][]visit{
+			burst(0, 30, -60*second, second), half, burst(0, 30, 18*second, second/10), burst(1, 9, second/10, second/5),
+		}, 1},
+		{"one that lies behind what is not kept", [][]visit{
+			burst(0, 34, 0, second/4), burst(0, 31, 18*second, second/10), burst(1, 1, 8*second+second/10, second),
+		}, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			visits := slices.Concat(test.parts...)
+			hits := tell(t, d, 2, visits)
+			if len(hits) != test.want || anyBound(hits) != (test.want == 1) {
+				t.Errorf("%d episodes, of which the last says %+v; want %d", len(hits), hits[len(hits)-1], test.want)
+			}
+			if hits := tell(t, d, 2, orders(visits)["in order"]); len(hits) != 2 || atLeast(&hits[0]) || atLeast(&hits[1]) {
+				t.Errorf("in order: %d episodes, want 2 of which all was seen", len(hits))
+			}
+		})
+	}
+}
