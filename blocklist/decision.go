@@ -30,8 +30,9 @@ const (
 
 // Decision is one record of the blocks topic, as JSON: everything that ENFORCE did or chose not to do to a block.
 type Decision struct {
-	Format int    `json:"v"`
-	ID     string `json:"id" mask:"-"` // deterministic: hash of action, rule, subject, hit and until (withheld: reason; released: id of the request)
+	Format int `json:"v"`
+	// deterministic: hash of action, rule, subject, hit and until (withheld: reason; released: id of the request)
+	ID     string `json:"id" mask:"-"`
 	Action Action `json:"action"`
 	// Reason says why: withheld: max_lag, never_block, released, …; released, or By is set: somebody's words
 	Reason     string          `json:"reason,omitempty" mask:"text,By"`

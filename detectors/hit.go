@@ -104,10 +104,13 @@ type Hit struct {
 	Known int64  `json:"known,omitempty"` // refused: of Count, requests that known_good holds for
 	Trial *Trial `json:"trial,omitempty"` // statistics: what the rule's block would have done
 
-	By     string `json:"by,omitempty" mask:"name"`        // release, loss: who
-	Via    string `json:"via,omitempty" mask:"-"`          // release: how who releases came; absent: a build before did not tell
-	Found  string `json:"found,omitempty" mask:"line"`     // release: what who releases found to stand, in words for the audit trail; absent as Via
-	Reason string `json:"reason,omitempty" mask:"text,By"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
+	By string `json:"by,omitempty" mask:"name"` // release, loss: who
+	// release: how who releases came; absent: a build before did not tell
+	Via string `json:"via,omitempty" mask:"-"`
+	// release: what who releases found to stand, in words for the audit trail; absent as Via
+	Found string `json:"found,omitempty" mask:"line"`
+	// release, loss, uncounted: why; of an episode ReasonReset, or nothing
+	Reason string `json:"reason,omitempty" mask:"text,By"`
 }
 
 // place notes which keyed record caused the hit, as the n-th from 0.

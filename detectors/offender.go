@@ -84,8 +84,8 @@ func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
 	o.addEvidence(a)
 }
 
-// hides reports whether a late event may change an episode in a way that is not seen. It may put events around it over the
-// limit, which shows only where all those less than a window before it are kept.
+// hides reports whether a late event may change an episode in a way that is not seen. It may put events around it over
+// the limit, which shows only where all those less than a window before it are kept.
 func (o *offender) hides(ep *episode, at place, met, newest bool) bool {
 	window := o.lineage.window
 	near := ep.touches(at.time, window) || at.compare(ep.last) < 0

@@ -24,8 +24,9 @@ type AllowList struct {
 
 // AllowEntry is one source of a list.
 type AllowEntry struct {
-	Kind  AllowKind `json:"kind"`
-	Value string    `json:"value" mask:"value,Kind"` // an address prefix for AllowCIDR, else the value of the field as events have it
+	Kind AllowKind `json:"kind"`
+	// an address prefix for AllowCIDR, else the value of the field as events have it
+	Value string `json:"value" mask:"value,Kind"`
 	// Reason says why the source is let pass.
 	Reason string `json:"reason" mask:"text"`
 	// Until is when the entry ends: events of this time and after it are counted. 0: it has no end.

@@ -74,9 +74,10 @@ type Match struct {
 	PathAs   PathAs   `json:"path_as,omitempty"`   // default normal
 	PathCase PathCase `json:"path_case,omitempty"` // default exact
 
-	Paths    []string `json:"paths,omitempty" mask:"-"`    // two or more paths instead of Path, ascending
-	Except   []string `json:"except,omitempty" mask:"-"`   // paths that are left out, ascending; compared as Path is
-	Hosts    []string `json:"hosts,omitempty" mask:"-"`    // lower case: exact, or *.example.com for all below it; ascending
+	Paths  []string `json:"paths,omitempty" mask:"-"`  // two or more paths instead of Path, ascending
+	Except []string `json:"except,omitempty" mask:"-"` // paths that are left out, ascending; compared as Path is
+	// lower case: exact, or *.example.com for all below it; ascending
+	Hosts    []string `json:"hosts,omitempty" mask:"-"`
 	Routes   []string `json:"routes,omitempty" mask:"-"`   // the gateway's own names of routes, ascending
 	Statuses []string `json:"statuses,omitempty" mask:"-"` // 401, or 4xx for a class; ascending
 	When     string   `json:"when,omitempty" mask:"-"`     // a condition in CEL on the event, as it was written
@@ -114,8 +115,10 @@ const (
 
 // Count is what a window adds up. The zero value counts events.
 type Count struct {
-	Distinct *traffic.KeyField `json:"distinct,omitempty"`     // distinct values of this field; events without it are not counted
-	Sum      string            `json:"sum,omitempty" mask:"-"` // sum of this whole number: attrs.NAME, bytes or latency_ms; events without it are not counted
+	// distinct values of this field; events without it are not counted
+	Distinct *traffic.KeyField `json:"distinct,omitempty"`
+	// sum of this whole number: attrs.NAME, bytes or latency_ms; events without it are not counted
+	Sum string `json:"sum,omitempty" mask:"-"`
 	// Tuple is Distinct for combinations of two or more fields' values; events that lack one of them are not counted.
 	Tuple []traffic.KeyField `json:"tuple,omitempty"`
 }

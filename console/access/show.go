@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Show is an answer as mask shows it: a copy, since stores and pages share what they have read. Subjects are masked wherever they
-// are; a string says by a tag of its field what it is:
+// Show is an answer as mask shows it: a copy, since stores and pages share what they have read. Subjects are masked
+// wherever they are; a string says by a tag of its field what it is:
 //
 //	mask:"-"            it names nobody: an id, a number, a word of weir's
 //	mask:"name"         a name of what is configured, or of who works here: it stays, in texts, too
@@ -23,8 +23,8 @@ import (
 //	mask:"cursor"       a place in a list
 //	mask:"lines,what"   lines that name sources: how many there are is told, and what they are about
 //
-// A string without a tag is taken for a text, and bytes without one are left out: what a new answer forgets to say hides too
-// much. A test has every answer of the API say it.
+// A string without a tag is taken for a text, and bytes without one are left out: what a new answer forgets to say
+// hides too much. A test has every answer of the API say it.
 func Show[T any](mask *Mask, answer T) T {
 	if !mask.Any() {
 		return answer
@@ -235,7 +235,8 @@ func (m shower) showMap(v reflect.Value, is tag) {
 	v.Set(c)
 }
 
-// showText masks one string. Those of other types than string and traffic.Subject are words of weir's, of which there are few.
+// showText masks one string. Those of other types than string and traffic.Subject are words of weir's, of which there
+// are few.
 func (m shower) showText(v reflect.Value, is tag) {
 	text := v.String()
 	if v.Type() == reflect.TypeFor[traffic.Subject]() {

@@ -84,8 +84,8 @@ func (m *Mask) Sample(sample string) string {
 	return m.masker.Sample(m.actor, sample)
 }
 
-// Hash is the SHA-256 of something that names sources, in hex digits, as it is shown: under the key of pseudonyms, since
-// by the plain one values could be tried until one is found. The same hash is always shown alike.
+// Hash is the SHA-256 of something that names sources, in hex digits, as it is shown: under the key of pseudonyms,
+// since by the plain one values could be tried until one is found. The same hash is always shown alike.
 func (m *Mask) Hash(plain string) string {
 	if !m.Any() || plain == "" {
 		return plain

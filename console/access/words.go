@@ -13,11 +13,12 @@ import (
 type manner struct {
 	people bool // people wrote it; else weir did
 	object bool // weir wrote it about sources that it has found: what it names has pseudonyms
-	own    bool // the actor wrote it: known values are not looked for, since which of his words are some is not his to learn
+	// the actor wrote it: known values are not looked for, since which of his words are some is not his to learn
+	own bool
 }
 
-// Text is what people wrote, such as a reason, as it is shown: with pseudonyms for the values that the request has met, and
-// without what else looks like one.
+// Text is what people wrote, such as a reason, as it is shown: with pseudonyms for the values that the request has met,
+// and without what else looks like one.
 func (m *Mask) Text(text string) string { return m.read(text, manner{people: true}) }
 
 // TextBy is Text of what somebody wrote: of what the actor himself wrote no word is told to be a value.
@@ -25,7 +26,8 @@ func (m *Mask) TextBy(text, author string) string {
 	return m.read(text, manner{people: true, own: m.Any() && author != "" && author == m.actor.Name})
 }
 
-// Line is what weir wrote, and in which it may repeat what somebody gave: an error, a detail. It has pseudonyms as Text has.
+// Line is what weir wrote, and in which it may repeat what somebody gave: an error, a detail. It has pseudonyms as Text
+// has.
 func (m *Mask) Line(text string) string { return m.read(text, manner{}) }
 
 // Object is what weir wrote about sources that it has found, such as the object of an entry of the audit trail.
@@ -72,23 +74,27 @@ func isHash(word string) bool {
 	return len(word) == 2*sha256.Size && strings.Trim(word, "0123456789abcdefABCDEF") == ""
 }
 
-// kept reports whether a word is one of weir's own, so that it stays although somebody is called so: it is told by its place only
-// (user=rule) that it is a name. Numbers are weir's in what weir wrote.
+// kept reports whether a word is one of weir's own, so that it stays although somebody is called so: it is told by its
+// place only (user=rule) that it is a name. Numbers are weir's in what weir wrote.
 func (w manner) kept(word string) bool {
 	return ordinary(word) || weirs(word) || !w.people && strings.Trim(word, "0123456789.") == ""
 }
 
 // weirs reports whether a word, in small letters, is one that weir writes itself.
 func weirs(word string) bool {
-	return slices.Contains(strings.Fields(`a accepted admin again allow allowed analyst and answer answers any apply applied applying audit ban block blocked blocking blocks
-		budget by cannot canary changed changes cidr configuration console count counted counts declared demote demoted detail detect device devices dead diff disable disabled
-		document dossier enable enabled end ended enforce enforced entered entries entry erase erased event events evidence expired fall-back field fields force full gap gate
-		gates generation got has hash held history hit hits hold holds identity in-force incoming ingest ip is key keyed keys known letter letters letting limit limited list
-		lists live local match mode modes never never-block new newest no nobody none not nothing off on oidc only out override own owner owners pass passed pending
-		place promote promoted promotion reason reasons rebuild record redis refused release released releases removed replay request requests reset reset-count resume reveal
-		role rollback route routing rule rules run session sessions set set-limit shadow shown sign-in sign-out since source sources stage stages stands stood stream subject
-		text that then there this time to token traffic trial unchanged undone unknown until user users value values version viewer watch weir when where which window
-		withheld written`), word)
+	return slices.Contains(strings.Fields(`a accepted admin again allow allowed analyst and answer answers any apply
+		applied applying audit ban block blocked blocking blocks budget by cannot canary changed changes cidr
+		configuration console count counted counts declared demote demoted detail detect device devices dead diff
+		disable disabled document dossier enable enabled end ended enforce enforced entered entries entry erase
+		erased event events evidence expired fall-back field fields force full gap gate gates generation got has
+		hash held history hit hits hold holds identity in-force incoming ingest ip is key keyed keys known letter
+		letters letting limit limited list lists live local match mode modes never never-block new newest no nobody
+		none not nothing off on oidc only out override own owner owners pass passed pending place promote promoted
+		promotion reason reasons rebuild record redis refused release released releases removed replay request
+		requests reset reset-count resume reveal role rollback route routing rule rules run session sessions set
+		set-limit shadow shown sign-in sign-out since source sources stage stages stands stood stream subject text
+		that then there this time to token traffic trial unchanged undone unknown until user users value values
+		version viewer watch weir when where which window withheld written`), word)
 }
 
 // reader masks one text.
@@ -150,10 +156,12 @@ func (r *reader) as(field, value string) string {
 	return hidden
 }
 
-// word takes the next word, and more where a known value with spaces begins with it. field is what the word before it names.
+// word takes the next word, and more where a known value with spaces begins with it. field is what the word before it
+// names.
 func (r *reader) word(word, field, apart string) {
 	switch {
-	case strings.HasPrefix(word, pseudonymMark), field == "" && r.known.named(strings.TrimRight(r.low[:len(word)], sentenceEnds)):
+	case strings.HasPrefix(word, pseudonymMark), field == "" && r.known.named(strings.TrimRight(r.low[:len(word)],
+		sentenceEnds)):
 		r.keep(len(word))
 	case isHash(word):
 		r.put(len(word), hidden)
@@ -182,7 +190,8 @@ func (r *reader) pair(word string) {
 
 // called takes what stands behind the name of a field: `user alice`, `user "alice smith"`.
 func (r *reader) called(word, field, apart string) {
-	if n, pseudonym := r.known.begins(r.low, manner{people: true}); n >= len(strings.TrimRight(word, sentenceEnds)) && !r.own {
+	if n, pseudonym := r.known.begins(r.low, manner{people: true}); n >= len(strings.TrimRight(word, sentenceEnds)) &&
+		!r.own {
 		r.put(n, pseudonym)
 		return
 	}

@@ -66,7 +66,8 @@ const (
 
 // BlockDone is what became of an order to block, or what would become of it.
 type BlockDone struct {
-	ID      string          `json:"id,omitempty" mask:"-"`       // of the block, as of a hit; absent: nothing was ordered
+	// of the block, as of a hit; absent: nothing was ordered
+	ID      string          `json:"id,omitempty" mask:"-"`
 	BlockID string          `json:"block_id,omitempty" mask:"-"` // what a refused client is told
 	Rule    string          `json:"rule" mask:"name"`            // by which the block is listed and released
 	Subject traffic.Subject `json:"subject"`

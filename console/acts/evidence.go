@@ -157,7 +157,8 @@ func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteReq
 	}
 	mask := s.o.Masking.Masker.For(actor)
 	if r.Dossier != "" && r.Dossier != mask.Hash(looked.Hash) {
-		news := fmt.Sprintf("of the time until %s more has been told since: what was looked at is ", r.Until.UTC().Format("15:04 UTC"))
+		news := fmt.Sprintf("of the time until %s more has been told since: what was looked at is ",
+			r.Until.UTC().Format("15:04 UTC"))
 		if mask.Any() { // it is the hash of none that is kept, and was shown to nobody else
 			since.News = append(since.News, news+"another dossier")
 		} else {

@@ -35,7 +35,8 @@ func (m *Masking) mayList(actor access.Actor, set *rules.Set) error {
 		list := &set.AllowLists[i]
 		for j := range list.Entries {
 			if field, _ := list.Entries[j].Kind.Field(); mask.Masks(field.String()) {
-				return &Invalid{Field: "files", Got: "entries of " + string(list.Entries[j].Kind) + " in allow list " + list.ID,
+				return &Invalid{Field: "files", Got: "entries of " + string(list.Entries[j].Kind) + " in allow list " +
+					list.ID,
 					Allowed: fmt.Sprintf("none whose values the role %s is not shown: enter sources into a list that there is, by pseudonyms",
 						actor.Role)}
 			}
@@ -69,7 +70,8 @@ func (m *Masking) tries(ctx context.Context, actor access.Actor, files []File, s
 	})
 }
 
-// unnamed is an error about entries that the actor has named by pseudonyms: what is wrong with a value is told without it.
+// unnamed is an error about entries that the actor has named by pseudonyms: what is wrong with a value is told without
+// it.
 func (m *Masking) unnamed(actor access.Actor, err error) error {
 	var wrong rules.Problems
 	if !m.Masker.For(actor).Any() || !errors.As(err, &wrong) || len(wrong) == 0 {

@@ -19,7 +19,8 @@ import (
 
 func maskedBelowAdmin(t *testing.T) *access.Masker {
 	t.Helper()
-	m, err := access.NewMasker(access.Masking{Key: []byte(strings.Repeat("k", access.MaskKeyBytes)), Below: access.Admin,
+	m, err := access.NewMasker(access.Masking{Key: []byte(strings.Repeat("k", access.MaskKeyBytes)),
+		Below:  access.Admin,
 		Fields: access.DefaultMaskedFields()})
 	if err != nil {
 		t.Fatal(err)
@@ -35,8 +36,10 @@ func TestMaskedOwnersPromoteByTheHashThatTheyWereShown(t *testing.T) {
 	a := &attacked{installation: newInstallation(t), good: func(time.Time) int64 { return 0 }}
 	masker := maskedBelowAdmin(t)
 	s, err := acts.New(acts.Options{
-		Rules: a.Rules, Gates: a, Blocks: a, Releases: a, Documents: a, Dossiers: a, Clock: now, Logger: slog.New(slog.DiscardHandler),
-		Orders: a.Orders, Knows: explore.New(a.Store), Partitions: a.Partitions, Masking: acts.Masking{Masker: masker, Trail: a.Audit},
+		Rules: a.Rules, Gates: a, Blocks: a, Releases: a, Documents: a, Dossiers: a, Clock: now,
+		Logger: slog.New(slog.DiscardHandler),
+		Orders: a.Orders, Knows: explore.New(a.Store), Partitions: a.Partitions, Masking: acts.Masking{Masker: masker,
+			Trail: a.Audit},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +47,8 @@ func TestMaskedOwnersPromoteByTheHashThatTheyWereShown(t *testing.T) {
 	until := time.Now().Add(-5 * time.Minute).UTC().Truncate(time.Minute)
 	for i, guess := range []bool{false, true} {
 		rule := []string{"looked", "guessed"}[i]
-		if _, err := s.Apply(t.Context(), otto, acts.ApplyRequest{Files: []acts.File{{Name: rule, Text: "5"}}, Alone: true,
+		if _, err := s.Apply(t.Context(), otto, acts.ApplyRequest{Files: []acts.File{{Name: rule, Text: "5"}},
+			Alone:  true,
 			Reason: "new"}); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +63,8 @@ func TestMaskedOwnersPromoteByTheHashThatTheyWereShown(t *testing.T) {
 		if guess {
 			seen.Hash = looked.Hash
 		}
-		done, err := s.Promote(t.Context(), otto, acts.PromoteRequest{Rule: rule, Until: until, Dossier: seen.Hash, Reason: "x"})
+		done, err := s.Promote(t.Context(), otto, acts.PromoteRequest{Rule: rule, Until: until, Dossier: seen.Hash,
+			Reason: "x"})
 		news := strings.Join(done.SinceLooked.News, "; ")
 		if err != nil || strings.Contains(news, "another dossier") != guess || strings.Contains(news, looked.Hash) {
 			t.Errorf("a guess %t: %v, news %q", guess, err, news)
@@ -93,14 +98,15 @@ func (i *tries) Add(_ context.Context, e audit.Entry) error {
 	return i.fails
 }
 
-// A trial by which who is shown pseudonyms finds out who is behind one is written down before anything is looked at; and he enters
-// nobody into a list by a document, whose entries he would be shown the pseudonyms of.
+// A trial by which who is shown pseudonyms finds out who is behind one is written down before anything is looked at;
+// and he enters nobody into a list by a document, whose entries he would be shown the pseudonyms of.
 func TestTrialsOfConditionsAreAudited(t *testing.T) {
 	t.Parallel()
 	i := &tries{installation: newInstallation(t)}
 	s, err := acts.New(acts.Options{
 		Rules: i.Rules, Gates: i, Blocks: i, Releases: i, Documents: i, Dossiers: i, Clock: now,
-		Logger: slog.New(slog.DiscardHandler), Orders: i.Orders, Knows: explore.New(i.Store), Partitions: i.Partitions, Trials: i,
+		Logger: slog.New(slog.DiscardHandler), Orders: i.Orders, Knows: explore.New(i.Store), Partitions: i.Partitions,
+		Trials:  i,
 		Masking: acts.Masking{Masker: maskedBelowAdmin(t), Trail: i},
 	})
 	if err != nil {
@@ -123,14 +129,16 @@ func TestTrialsOfConditionsAreAudited(t *testing.T) {
 	} {
 		i.set, i.fails, i.order = rules.Set{Rules: []rules.Document{tc.doc}}, tc.fails, nil
 		tried, err := s.Try(t.Context(), tc.who, acts.TryRequest{Files: []acts.File{{Text: "x"}}})
-		if got := strings.Join(i.order, ", "); err != nil || got != tc.want || (tried.Traffic == nil) == (tried.NoTraffic == "") {
+		if got := strings.Join(i.order, ", "); err != nil || got != tc.want ||
+			(tried.Traffic == nil) == (tried.NoTraffic == "") {
 			t.Errorf("%s tries %s: %v, %q, want %q; %+v", tc.who.Name, tc.doc.ID, err, got, tc.want, tried)
 		}
 	}
 	i.set = rules.Set{AllowLists: []rules.AllowList{{ID: "office", Owner: "identity",
 		Entries: []rules.AllowEntry{{Kind: rules.AllowCIDR, Value: "203.0.113.9/32", Reason: "x"}}}}}
 	var invalid *acts.Invalid
-	if _, err := s.Try(t.Context(), otto, acts.TryRequest{}); !errors.As(err, &invalid) || strings.Contains(err.Error(), "203.0.113.9") {
+	if _, err := s.Try(t.Context(), otto, acts.TryRequest{}); !errors.As(err, &invalid) ||
+		strings.Contains(err.Error(), "203.0.113.9") {
 		t.Errorf("a document with an entry is tried: %v", err)
 	}
 	if _, err := s.Apply(t.Context(), otto, acts.ApplyRequest{Alone: true, Reason: "x"}); !errors.As(err, &invalid) {
@@ -148,16 +156,24 @@ func TestErrorsInWords(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&acts.NotBlockedError{Rule: "flood", Subject: "user=alice%20smith"}, "nothing was blocked: no block of rule flood stands for " + alice + ", and nothing was released"},
-		{&acts.NotBlockedError{Rule: "flood", Subject: "user=bob"}, "nothing was blocked: no block of rule flood stands for user=~, and nothing was released"},
-		{&acts.Invalid{Field: "until", Got: "203.0.113.9", Allowed: "a time"}, `until: got "203.0.113.9"; allowed: a time`},
+		{&acts.NotBlockedError{Rule: "flood", Subject: "user=alice%20smith"},
+			"nothing was blocked: no block of rule flood stands for " + alice + ", and nothing was released"},
+		{&acts.NotBlockedError{Rule: "flood", Subject: "user=bob"},
+			"nothing was blocked: no block of rule flood stands for user=~, and nothing was released"},
+		{&acts.Invalid{Field: "until", Got: "203.0.113.9", Allowed: "a time"},
+			`until: got "203.0.113.9"; allowed: a time`},
 		{&acts.UnknownName{Thing: "rule", Name: "alice smith"}, `there is no rule "alice smith", and no other`},
-		{&acts.ChangedError{Rule: "flood", Now: acts.Standing{Mode: rules.ModeBlock, By: "ann", Reason: "alice smith at 203.0.113.9"}},
-			"rule flood has changed since it was looked at: it is now in mode block, version 0, set by ann: " + strings.TrimPrefix(alice, "user=") + " at ~; nothing was done, look again"},
-		{&acts.AwayError{Store: "Redis", Consequence: "who knows", Cause: errors.New("dial 10.0.0.7:6379")}, "Redis does not answer: who knows"},
+		{&acts.ChangedError{Rule: "flood", Now: acts.Standing{Mode: rules.ModeBlock, By: "ann",
+			Reason: "alice smith at 203.0.113.9"}},
+			"rule flood has changed since it was looked at: it is now in mode block, version 0, set by ann: " +
+				strings.TrimPrefix(alice, "user=") + " at ~; nothing was done, look again"},
+		{&acts.AwayError{Store: "Redis", Consequence: "who knows", Cause: errors.New("dial 10.0.0.7:6379")},
+			"Redis does not answer: who knows"},
 		{context.DeadlineExceeded, "a store of the installation does not answer: nothing is known to be done; look before you ask again"},
-		{&acts.UnfinishedError{Done: "it is written", Undone: "not more", Cause: errors.New("dial 10.0.0.7:6379")}, "it is written, but not more"},
-		{&rulestore.AllowRefusedError{Changes: []rulestore.AllowChange{{List: "office", Refused: []string{"device alice"}}}},
+		{&acts.UnfinishedError{Done: "it is written", Undone: "not more", Cause: errors.New("dial 10.0.0.7:6379")},
+			"it is written, but not more"},
+		{&rulestore.AllowRefusedError{Changes: []rulestore.AllowChange{{List: "office",
+			Refused: []string{"device alice"}}}},
 			"allow list office: 1 line about sources that a rule that blocks would count again; nothing was changed: demote the rule, change the list, watch the rule in shadow, promote it again"},
 	} {
 		if got := acts.Words(mask, otto, tc.err); got != tc.want {
@@ -165,7 +181,8 @@ func TestErrorsInWords(t *testing.T) {
 		}
 	}
 	admin := access.Actor{Role: access.Admin}
-	if got := acts.Words(m.For(admin), admin, &acts.AwayError{Store: "Redis", Cause: errors.New("dial 10.0.0.7:6379")}); !strings.Contains(got, "10.0.0.7") {
+	if got := acts.Words(m.For(admin), admin, &acts.AwayError{Store: "Redis",
+		Cause: errors.New("dial 10.0.0.7:6379")}); !strings.Contains(got, "10.0.0.7") {
 		t.Errorf("an admin is told %q", got)
 	}
 }

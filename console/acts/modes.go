@@ -29,7 +29,8 @@ type Standing struct {
 	Since      time.Time         `json:"since"` // when the mode was set last, by whom and why
 	By         string            `json:"by" mask:"name"`
 	Reason     string            `json:"reason,omitempty" mask:"text,By"`
-	// Revision changes with each of these but the reasons: an act that names it is refused where somebody else was quicker.
+	// Revision changes with each of these but the reasons: an act that names it is refused where somebody else was
+	// quicker.
 	Revision string `json:"revision" mask:"-"`
 }
 

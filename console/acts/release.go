@@ -35,10 +35,11 @@ const MaxReleaseWait = 10 * time.Minute
 type ReleaseDone struct {
 	Rule    string          `json:"rule" mask:"name"`
 	Subject traffic.Subject `json:"subject"`
-	Release string          `json:"release,omitempty" mask:"-"` // id of the record that releases; absent: nothing was released
-	Done    bool            `json:"done"`                       // ENFORCE has acted on it
-	Blocked *bool           `json:"blocked"`                    // whether a block stood; null: it is not known
-	Problem string          `json:"problem,omitempty" mask:"line"`
+	// id of the record that releases; absent: nothing was released
+	Release string `json:"release,omitempty" mask:"-"`
+	Done    bool   `json:"done"`    // ENFORCE has acted on it
+	Blocked *bool  `json:"blocked"` // whether a block stood; null: it is not known
+	Problem string `json:"problem,omitempty" mask:"line"`
 	// Offers are the blocks that contain what was named, where that is not one of them. OffersCut: there may be more.
 	Offers    []ReleaseOffer `json:"offers"`
 	OffersCut bool           `json:"offers_cut,omitempty"`
@@ -99,7 +100,8 @@ func (s *Service) Release(ctx context.Context, actor access.Actor, r ReleaseRequ
 	if _, err := r.Subject.Values(); err != nil {
 		return ReleaseDone{}, &Invalid{Field: "subject", Got: string(r.Subject), Allowed: "a canonical subject like ip=192.0.2.1%2F32&device=tv-7"}
 	}
-	l := releasing{Service: s, ReleaseRequest: r, actor: actor, keys: keys, report: ReleaseDone{Rule: r.Rule, Subject: r.Subject.Stored(), Offers: []ReleaseOffer{}}}
+	l := releasing{Service: s, ReleaseRequest: r, actor: actor, keys: keys, report: ReleaseDone{Rule: r.Rule,
+		Subject: r.Subject.Stored(), Offers: []ReleaseOffer{}}}
 	fits := slices.ContainsFunc(keys, func(key []traffic.KeyField) bool { return SameFields(l.report.Subject, key) })
 	err = l.run(ctx, actor, fits)
 	if l.report.Release != "" {

@@ -103,8 +103,8 @@ type UntriedError struct{ Why string }
 func (e *UntriedError) Error() string { return e.Why }
 
 // Try tells what documents would do, were they applied: what would change, what their tests say, and what they make of
-// the latest requests. It changes nothing. Who may not apply them may not try them. Who is shown pseudonyms finds out by
-// conditions who is behind one: such a trial is audited before requests are looked at.
+// the latest requests. It changes nothing. Who may not apply them may not try them. Who is shown pseudonyms finds out
+// by conditions who is behind one: such a trial is audited before requests are looked at.
 func (s *Service) Try(ctx context.Context, actor access.Actor, r TryRequest) (Tried, error) {
 	if err := access.MayAny(actor, access.Apply); err != nil {
 		return Tried{}, err

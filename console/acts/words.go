@@ -15,8 +15,8 @@ import (
 )
 
 // Words is an error as who asked is told it, by pages and API alike: with pseudonyms for what the request has met, and
-// without addresses of servers for who is no admin. What the request itself has got wrong is told in its own words: they
-// are not compared with what it has met, so that nobody can try values by them.
+// without addresses of servers for who is no admin. What the request itself has got wrong is told in its own words:
+// they are not compared with what it has met, so that nobody can try values by them.
 func Words(mask *access.Mask, actor access.Actor, err error) string {
 	var (
 		invalid    *Invalid
@@ -78,7 +78,8 @@ func awayWords(err error) string {
 	switch {
 	case errors.As(err, &away):
 		return fmt.Sprintf("%s does not answer: %s", away.Store, away.Consequence)
-	case errors.As(err, new(*postgres.UnreachableError)), errors.Is(err, context.DeadlineExceeded), postgres.Broken(err):
+	case errors.As(err, new(*postgres.UnreachableError)), errors.Is(err, context.DeadlineExceeded),
+		postgres.Broken(err):
 		return "a store of the installation does not answer: nothing is known to be done; look before you ask again"
 	}
 	return ""

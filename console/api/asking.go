@@ -297,11 +297,13 @@ func historyDecisions(c *call) (any, error) {
 		return nil, err
 	}
 	head := []string{"stream", "id", "at", "action", "reason", "rule", "subject", "hit", "since", "until", "by"}
-	return listed(c, counted(found.Decisions, found.Total, found.Next), "decisions", head, func(d *history.RecordedDecision) []string {
-		return []string{
-			d.Stream, d.ID, d.At.String(), string(d.Action), d.Reason, d.Rule, string(d.Subject), d.Hit, d.Since.String(), d.Until.String(), d.By,
-		}
-	})
+	return listed(c, counted(found.Decisions, found.Total, found.Next), "decisions", head,
+		func(d *history.RecordedDecision) []string {
+			return []string{
+				d.Stream, d.ID, d.At.String(), string(d.Action), d.Reason, d.Rule, string(d.Subject), d.Hit,
+				d.Since.String(), d.Until.String(), d.By,
+			}
+		})
 }
 
 func historyAudit(c *call) (any, error) {

@@ -79,7 +79,8 @@ func TestResumeOverHTTP(t *testing.T) {
 	got := b.ask(t, "vera", "GET", "/api/v1/partitions?stopped=true", nil)
 	var page api.Page[acts.Partition]
 	got.read(t, &page)
-	if len(page.Items) != 1 || page.Items[0].Owner != "weir-3" || !strings.Contains(page.Items[0].Reason, "records before ~ ") {
+	if len(page.Items) != 1 || page.Items[0].Owner != "weir-3" || !strings.Contains(page.Items[0].Reason,
+		"records before ~ ") {
 		t.Errorf("listed: %s", got.body)
 	}
 	b.ask(t, "vera", "GET", "/api/v1/partitions", nil).read(t, &page)

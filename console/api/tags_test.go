@@ -14,14 +14,16 @@ import (
 
 // words are the types of strings that are words of weir's: what people and clients write has none of them.
 func words() []string {
-	return strings.Fields(`access.Act blocklist.Action detectors.Kind detectors.Phase evidence.GapReason evidence.Role evidence.Side evidence.State ingest.Side
-		ingest.State promotion.Outcome rules.Algorithm rules.AllowKind rules.Extend rules.Mode rules.OnMissing rules.PathAs rules.PathCase rulestore.ChangeKind
+	return strings.Fields(`access.Act blocklist.Action detectors.Kind detectors.Phase evidence.GapReason
+		evidence.Role evidence.Side evidence.State ingest.Side ingest.State promotion.Outcome rules.Algorithm
+		rules.AllowKind rules.Extend rules.Mode rules.OnMissing rules.PathAs rules.PathCase rulestore.ChangeKind
 		rulestore.Outcome traffic.Subject`)
 }
 
 // kinds are what a tag may say, and whether it names a member beside it.
 func tagKinds() map[string]bool {
-	return map[string]bool{"-": false, "name": false, "text": true, "line": false, "detail": false, "object": false, "value": true, "sample": false,
+	return map[string]bool{"-": false, "name": false, "text": true, "line": false, "detail": false, "object": false,
+		"value": true, "sample": false,
 		"hash": false, "cursor": false, "lines": false}
 }
 
@@ -29,7 +31,8 @@ type noCounts struct{}
 
 func (noCounts) Count(context.Context, string, traffic.Subject) (Count, error) { return Count{}, nil }
 
-// TestEachStringOfAnAnswerSaysWhatItIs: a new member of an answer is masked as access.Show says only where its tag says how.
+// TestEachStringOfAnAnswerSaysWhatItIs: a new member of an answer is masked as access.Show says only where its tag says
+// how.
 func TestEachStringOfAnAnswerSaysWhatItIs(t *testing.T) {
 	a := &API{o: Options{Reader: &Reader{Letters: (*letters.Reader)(nil), Counts: noCounts{}}}}
 	seen := map[reflect.Type]bool{}
@@ -68,7 +71,8 @@ func tagged(t *testing.T, of reflect.Type, seen map[reflect.Type]bool) {
 				continue
 			}
 			if !f.IsExported() && f.Type.Kind() == reflect.Pointer {
-				t.Errorf("%s embeds a pointer to %s, which nothing can mask: embed the struct, or export it", of, f.Name)
+				t.Errorf("%s embeds a pointer to %s, which nothing can mask: embed the struct, or export it", of,
+					f.Name)
 			}
 			checkTag(t, of, &f)
 			tagged(t, f.Type, seen)
@@ -78,7 +82,8 @@ func tagged(t *testing.T, of reflect.Type, seen map[reflect.Type]bool) {
 
 func checkTag(t *testing.T, of reflect.Type, f *reflect.StructField) {
 	plain := f.Type
-	for plain.Kind() == reflect.Pointer || plain.Kind() == reflect.Slice && plain != reflect.TypeFor[json.RawMessage]() {
+	for plain.Kind() == reflect.Pointer || plain.Kind() == reflect.Slice &&
+		plain != reflect.TypeFor[json.RawMessage]() {
 		plain = plain.Elem()
 	}
 	kind, beside, _ := strings.Cut(f.Tag.Get("mask"), ",")
@@ -93,7 +98,10 @@ func checkTag(t *testing.T, of reflect.Type, f *reflect.StructField) {
 	case names && beside != "":
 		if other, ok := of.FieldByName(beside); !ok {
 			t.Errorf("%s.%s: there is no %s beside it", of, f.Name, beside)
-		} else if _, keyed := reflect.Zero(other.Type).Interface().(interface{ Field() (traffic.Field, bool) }); !keyed && other.Type.Kind() != reflect.String {
+		} else if _, keyed := reflect.Zero(other.Type).Interface().(interface {
+			Field() (traffic.Field,
+				bool)
+		}); !keyed && other.Type.Kind() != reflect.String {
 			t.Errorf("%s.%s: %s is no string", of, f.Name, beside)
 		}
 	}

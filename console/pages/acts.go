@@ -301,7 +301,8 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	var refused *acts.RefusedBlockError
 	var never *acts.NeverBlockedError
 	mask := maskOf(&p.o, r)
-	form.Problem, form.Reason, form.Wrong = words(maskOf(&p.o, r), r, err), r.PostFormValue("reason"), map[string]string{}
+	form.Problem, form.Reason, form.Wrong = words(maskOf(&p.o, r), r, err), r.PostFormValue("reason"),
+		map[string]string{}
 	switch {
 	case errors.As(err, &forbidden):
 		return err

@@ -121,7 +121,8 @@ func (p *Pages) allowed(w http.ResponseWriter, r *http.Request) error {
 	see.mask.Know(list)
 	for _, i := range orderOfEntries(see, list) {
 		e := &list.List.Entries[i]
-		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value), Reason: see.said(e.Reason, ""), Until: e.Until, Ended: e.Ends(see.now)}
+		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value),
+			Reason: see.said(e.Reason, ""), Until: e.Until, Ended: e.Ends(see.now)}
 		if change != "" {
 			one.Remove = fmt.Sprintf("%s?version=%d&remove=%d", change, list.Version, i+1)
 		}
@@ -133,8 +134,8 @@ func (p *Pages) allowed(w http.ResponseWriter, r *http.Request) error {
 	return p.show(w, r, &shell{Name: "allowed", Title: "Allow list " + list.List.ID, Active: "blocks", Body: v})
 }
 
-// orderOfEntries are the places of a list's entries in the order in which the visitor is shown them: by pseudonyms, where
-// he is shown those.
+// orderOfEntries are the places of a list's entries in the order in which the visitor is shown them: by pseudonyms,
+// where he is shown those.
 func orderOfEntries(see *reading, list *rulestore.AllowList) []int {
 	places := make([]int, len(list.List.Entries))
 	for i := range places {
@@ -142,7 +143,8 @@ func orderOfEntries(see *reading, list *rulestore.AllowList) []int {
 	}
 	if see.mask.Any() {
 		slices.SortStableFunc(places, func(a, b int) int {
-			return strings.Compare(see.mask.Order(list.List.Entries[a].Subject()), see.mask.Order(list.List.Entries[b].Subject()))
+			return strings.Compare(see.mask.Order(list.List.Entries[a].Subject()),
+				see.mask.Order(list.List.Entries[b].Subject()))
 		})
 	}
 	return places

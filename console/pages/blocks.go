@@ -88,7 +88,8 @@ func (r *reading) block(name blocklist.Name, item *blocklist.Listed) blockView {
 
 func (r *reading) release(name blocklist.Name, item *blocklist.Listed) releaseView {
 	t := item.Tombstone
-	return releaseView{Rule: name.Rule, Source: r.source(name.Subject), Released: t.Released, Until: t.Until, Hit: t.Hit, By: shown.Text(t.By)}
+	return releaseView{Rule: name.Rule, Source: r.source(name.Subject), Released: t.Released, Until: t.Until,
+		Hit: t.Hit, By: shown.Text(t.By)}
 }
 
 // blocksOf are the blocks and releases that have all the values of a subject.

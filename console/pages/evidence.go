@@ -152,7 +152,8 @@ func (p *Pages) evidence(r *http.Request, see *reading, found *rulestore.Rule, s
 	case errors.Is(err, evidence.ErrNoVersion):
 		return nil, &missing{shown.Text(err.Error())}
 	case err != nil && r.Context().Err() == nil: // the rest of the page is worth having without it
-		v.Refuses = "It could not be gathered: " + words(maskOf(&p.o, r), r, err) + ". A shorter period takes less time."
+		v.Refuses = "It could not be gathered: " + words(maskOf(&p.o, r), r, err) +
+			". A shorter period takes less time."
 		return v, nil
 	case err != nil:
 		return nil, err
@@ -182,7 +183,8 @@ func (v *evidenceView) fill(r *reading, d *evidence.Dossier) error {
 	if err != nil {
 		return fmt.Errorf("writing a dossier: %w", err)
 	}
-	v.Version, v.Role, v.Since, v.Until, v.Limit, v.Hash = d.Version, string(d.Role), d.Since, d.Until, d.Terms.Limit, r.mask.Hash(evidence.Hash(document))
+	v.Version, v.Role, v.Since, v.Until, v.Limit, v.Hash = d.Version, string(d.Role), d.Since, d.Until, d.Terms.Limit,
+		r.mask.Hash(evidence.Hash(document))
 	v.Blockless = d.Terms.Block == ""
 	v.Observed = fmt.Sprintf("%s of %s", shown.About(d.Observed.Hours()), shown.About(time.Duration(d.Observed.Span)*time.Minute))
 	for _, m := range d.Observed.Missing {

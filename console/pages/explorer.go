@@ -300,7 +300,8 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 				at = g.At.String()
 			}
 			rows = append(rows, []string{
-				g.Rule, string(g.Source), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
+				g.Rule, string(g.Source), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10),
+				strconv.FormatInt(g.Events, 10),
 				strconv.FormatInt(g.WouldRefuse, 10), csvFigure(g.Refused), strconv.FormatInt(g.Peak, 10),
 				g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			})

@@ -223,7 +223,8 @@ func gateAnswer(v *promotion.Verdict) string {
 // gateProblems are the reasons against a promotion, each a sentence.
 func gateProblems(mask *access.Mask, e *rulestore.GatesError) (out []string) {
 	if e.Verdict != "" {
-		out = append(out, shown.Text(mask.Line(e.Verdict))+". Without it, weir's own refusals would keep a client blocked.")
+		out = append(out, shown.Text(mask.Line(e.Verdict))+
+			". Without it, weir's own refusals would keep a client blocked.")
 	}
 	for _, v := range promotion.Missed(access.Show(mask, e.Verdicts)) {
 		out = append(out, fmt.Sprintf("%s: found %s, allowed is %s.", gateWords(v.Gate), gateAnswer(&v), v.Allowed))

@@ -80,7 +80,8 @@ func (p *Pages) read(r *http.Request) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reading{Standing: found, visit: access.VisitOf(r.Context()), mask: maskOf(&p.o, r), now: now, commands: p.commands, forms: p.o.Acts != nil, redis: redis}, nil
+	return &reading{Standing: found, visit: access.VisitOf(r.Context()), mask: maskOf(&p.o, r), now: now,
+		commands: p.commands, forms: p.o.Acts != nil, redis: redis}, nil
 }
 
 // may reports whether the visitor may do an act to what owner owns.
@@ -198,7 +199,8 @@ func (r *reading) events(samples []string, fallback traffic.Time) []eventView {
 	for _, text := range samples {
 		var s traffic.Sample
 		if err := json.Unmarshal([]byte(r.mask.Sample(text)), &s); err != nil {
-			s = traffic.Sample{Time: fallback, Attrs: r.mask.Sample(text)} // evidence of another build is shown as it is
+			// evidence of another build is shown as it is
+			s = traffic.Sample{Time: fallback, Attrs: r.mask.Sample(text)}
 		}
 		v := eventView{Event: shown.EventOf(&s)}
 		for _, f := range []struct{ name, value string }{{"ip", s.IP}, {"device", s.Device}, {"user", s.User}, {"session", s.Session}} {

@@ -153,7 +153,8 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 	d := &found.Newest.Version.Document
 	v := &rulePage{
 		ID: d.ID, Owner: shown.Text(d.Owner), Version: found.Newest.Version.Number, Mode: string(found.Mode), ModeWord: modeWord(found.Mode),
-		Since: traffic.At(found.Changed), By: shown.Text(found.ChangedBy), Reason: r.said(found.Reason, found.ChangedBy), Removed: found.Removed,
+		Since: traffic.At(found.Changed), By: shown.Text(found.ChangedBy), Reason: r.said(found.Reason,
+			found.ChangedBy), Removed: found.Removed,
 		Says: says(d, found.Mode), Definition: definition(d), YAML: found.Newest.Source,
 	}
 	if v.YAML == "" {
@@ -163,7 +164,8 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 		v.Warm = traffic.At(full)
 	}
 	if u := found.Raised; u != nil && u.In(r.now.Std()) {
-		v.Raised = &raisedView{Limit: u.Limit, Until: traffic.At(u.Until), By: shown.Text(u.By), Reason: r.said(u.Reason, u.By)}
+		v.Raised = &raisedView{Limit: u.Limit, Until: traffic.At(u.Until), By: shown.Text(u.By),
+			Reason: r.said(u.Reason, u.By)}
 	}
 	for i := range found.Versions {
 		one := r.version(found, &found.Versions[i])
@@ -191,7 +193,8 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 }
 
 func (r *reading) version(found *rulestore.Rule, s *rulestore.StoredVersion) versionView {
-	return versionView{Number: s.Version.Number, State: found.StateOf(s), Created: traffic.At(s.Created), By: shown.Text(s.Author), Reason: r.said(s.Reason, s.Author)}
+	return versionView{Number: s.Version.Number, State: found.StateOf(s), Created: traffic.At(s.Created),
+		By: shown.Text(s.Author), Reason: r.said(s.Reason, s.Author)}
 }
 
 func diff(a, b *rules.Document) []string {

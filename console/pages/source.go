@@ -322,7 +322,8 @@ func (r *reading) decisions(all []history.RecordedDecision) []decisionView {
 	for i := range all {
 		d := &all[i]
 		out[i] = decisionView{
-			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.said(withheldWords(d.Reason), d.By), Rule: d.Rule, Source: r.source(d.Subject),
+			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.said(withheldWords(d.Reason), d.By),
+			Rule: d.Rule, Source: r.source(d.Subject),
 			Until: d.Until, By: shown.Text(d.By), Hit: d.Hit,
 		}
 		if d.By != "" && d.Action != blocklist.ActionWithheld {

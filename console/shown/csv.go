@@ -23,7 +23,8 @@ func Row(cells []string) string {
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		if cell = Cell(cell); strings.ContainsAny(cell, separators) || strings.HasPrefix(cell, " ") || len(cells) == 1 && cell == "" {
+		if cell = Cell(cell); strings.ContainsAny(cell, separators) || strings.HasPrefix(cell, " ") ||
+			len(cells) == 1 && cell == "" {
 			cell = `"` + strings.ReplaceAll(cell, `"`, `""`) + `"`
 		}
 		out.WriteString(cell)
@@ -34,8 +35,9 @@ func Row(cells []string) string {
 // separators are what spreadsheets part cells by, each by its language and settings: a cell that has one is quoted.
 const separators = ",;|\t\""
 
-// Cell is a text on one line that no spreadsheet takes for a formula: one that would begin so begins with an apostrophe. Spreadsheets pass
-// over blanks before the sign, and know it in full width, too; what is invisible, which is written out, may be nothing to them.
+// Cell is a text on one line that no spreadsheet takes for a formula: one that would begin so begins with an
+// apostrophe. Spreadsheets pass over blanks before the sign, and know it in full width, too; what is invisible, which
+// is written out, may be nothing to them.
 func Cell(text string) string {
 	begin := strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
 	text = visible(text, len(text))

@@ -19,8 +19,10 @@ func TestNoCellIsAFormula(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := CSV(&out, [][]string{{"a", "=b"}, {"c,d", "e\nf", `g"h`, "tv;=2+5", "a|=1", "a\u009b2J\u202e", strings.Repeat("x", 600)}}); err != nil ||
-		out.String() != `a,'=b`+"\r\n"+`"c,d",e\u{a}f,"g""h","tv;=2+5","a|=1",a\u{9b}2J\u{202e},`+strings.Repeat("x", 600)+"\r\n" {
+	if err := CSV(&out, [][]string{{"a", "=b"}, {"c,d", "e\nf", `g"h`, "tv;=2+5", "a|=1", "a\u009b2J\u202e",
+		strings.Repeat("x", 600)}}); err != nil ||
+		out.String() != `a,'=b`+"\r\n"+`"c,d",e\u{a}f,"g""h","tv;=2+5","a|=1",a\u{9b}2J\u{202e},`+strings.Repeat("x",
+			600)+"\r\n" {
 		t.Errorf("%v: %q", err, out.String())
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// JSON escapes, in a JSON text, what is invisible or moves others about: terminals take U+009B for the beginning of a command, and U+202E turns the
-// text behind it around. What the text says stays the same. Such characters stand within strings alone, but for the blanks of RFC 8259.
+// JSON escapes, in a JSON text, what is invisible or moves others about: terminals take U+009B for the beginning of a
+// command, and U+202E turns the text behind it around. What the text says stays the same. Such characters stand within
+// strings alone, but for the blanks of RFC 8259.
 func JSON(text []byte) []byte {
 	var out []byte
 	done := 0 // what is in out

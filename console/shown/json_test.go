@@ -8,7 +8,8 @@ import (
 )
 
 func FuzzJSON(f *testing.F) {
-	for _, text := range []string{"", "plain", "a\u009b31m", "\u202eevil", "é 日本", "\U000e0041", "\x7f", "\u2028", "\ufeff", "a\\u009b", "\t\n", "\u00a0"} {
+	for _, text := range []string{"", "plain", "a\u009b31m", "\u202eevil", "é 日本", "\U000e0041", "\x7f", "\u2028",
+		"\ufeff", "a\\u009b", "\t\n", "\u00a0"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

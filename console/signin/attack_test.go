@@ -430,8 +430,8 @@ func TestGuessingIsLimited(t *testing.T) {
 
 }
 
-// TestNobodyKeepsAnotherOut has an address, and pages elsewhere that its browsers look at, do what they can before somebody
-// there goes on with a session, and before somebody there signs in.
+// TestNobodyKeepsAnotherOut has an address, and pages elsewhere that its browsers look at, do what they can before
+// somebody there goes on with a session, and before somebody there signs in.
 func TestNobodyKeepsAnotherOut(t *testing.T) {
 	t.Parallel()
 	proxy := func(o *signin.Options) { o.Client = proxied() }
@@ -475,7 +475,8 @@ func TestNobodyKeepsAnotherOut(t *testing.T) {
 		t.Errorf("%d sign-ins are kept of those that were begun", n)
 	}
 	s.want(s.do(admin, "GET", "/api/v1/me", "", office), 200)
-	other := newSceneOf(t, s.bed, signintest.Start, proxy) // another console of the installation, which has not seen the session yet
+	// another console of the installation, which has not seen the session yet
+	other := newSceneOf(t, s.bed, signintest.Start, proxy)
 	s.do(signintest.Browser(t), "GET", other.url+"/api/v1/me", "", office)
 	got := s.do(signintest.Browser(t), "GET", other.url+"/api/v1/me", "", func(r *http.Request) {
 		office(r)

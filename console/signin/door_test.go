@@ -151,7 +151,8 @@ func TestLinksThatDoNotSignInLookAlike(t *testing.T) {
 	var first string
 	i := 0
 	for name, tokens := range map[string][]string{
-		"made up": {strings.Repeat("A", 43)}, "used": {used}, "over": {over}, "taken back": {back}, "unknown": {unknown}, "none": {}, "empty": {""},
+		"made up": {strings.Repeat("A", 43)}, "used": {used}, "over": {over}, "taken back": {back},
+		"unknown": {unknown}, "none": {}, "empty": {""},
 		"cut": {used[:len(used)-1]}, "longer": {used + "A"}, "twice": {used, used},
 		"its hash": {fmt.Sprintf("%x", hash)}, "SQL": {"' OR true --"}, "NUL": {"\x00"},
 		"64 KiB less a little":           {strings.Repeat("A", 12<<10)},
@@ -349,7 +350,8 @@ func TestTriesOfTheSignInsFormsAreLimited(t *testing.T) {
 	}
 	// What is right cannot be guessed, and passes whatever others did at this address.
 	s.want(s.do(browser, "GET", "/api/v1/me", "", bearing(scriptToken)), 200)
-	if got := s.send(browser, "/signin/token", url.Values{"csrf": values["csrf"], "token": {scriptToken}}); got.status != 303 {
+	if got := s.send(browser, "/signin/token", url.Values{"csrf": values["csrf"],
+		"token": {scriptToken}}); got.status != 303 {
 		t.Errorf("a token of the console: got %d %s", got.status, got.body)
 	}
 	if got := s.press(behind(signintest.Browser(t), "192.0.2.2"), s.invite(mara(), time.Hour)); got.status != 303 {

@@ -66,8 +66,9 @@ func (g *Guard) start(w http.ResponseWriter, r *http.Request) {
 }
 
 // callback takes the identity provider's answer. The browser must hold the secret that the sign-in began with, from which everything
-// else follows; the store takes it once; and the session is a new one, whatever the browser came with. What is no answer to a
-// sign-in of this browser costs nothing and counts for nothing: pages elsewhere can have a browser ask for it.
+// else follows; the store takes it once; and the session is a new one, whatever the browser came with. What is no
+// answer to a sign-in of this browser costs nothing and counts for nothing: pages elsewhere can have a browser ask for
+// it.
 func (g *Guard) callback(w http.ResponseWriter, r *http.Request) {
 	if g.people == nil {
 		g.refuse(w, r, refusal{status: http.StatusNotFound, reason: reasonSignIn, detail: "no identity provider is configured for this console"})
@@ -173,7 +174,8 @@ func (g *Guard) answered(r *http.Request, of begun) (sessions.Session, error) {
 		return sessions.Session{}, fmt.Errorf("the answer is of issuer %.200q", iss)
 	}
 	if code := q.Get("error"); code != "" {
-		return sessions.Session{}, fmt.Errorf("the identity provider says %.100q: %.200q", code, q.Get("error_description"))
+		return sessions.Session{}, fmt.Errorf("the identity provider says %.100q: %.200q", code,
+			q.Get("error_description"))
 	}
 	return g.people.finish(r.Context(), of.secret, q.Get("code"))
 }

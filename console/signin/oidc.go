@@ -249,8 +249,9 @@ func (p *provider) sessionOf(subject string, claims map[string]any) sessions.Ses
 // maxNameBytes bounds the name of somebody in the audit trail.
 const maxNameBytes = 128
 
-// nameOf is how the audit trail names somebody: by a claim that he cannot make read like somebody else's name. Providers
-// let people choose most claims, and give none of them out once: behind any but a verified address stands the subject.
+// nameOf is how the audit trail names somebody: by a claim that he cannot make read like somebody else's name.
+// Providers let people choose most claims, and give none of them out once: behind any but a verified address stands the
+// subject.
 func (p *provider) nameOf(subject string, claims map[string]any) string {
 	name, _ := lookUp(claims, p.o.NameClaim)
 	text, _ := name.(string)

@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// Seal makes the secrets that the store is asked about, and knows them again: one that no console of the installation has
-// made is told by itself. So nobody has the store asked by making secrets up, and nobody can use up what others may ask.
+// Seal makes the secrets that the store is asked about, and knows them again: one that no console of the installation
+// has made is told by itself. So nobody has the store asked by making secrets up, and nobody can use up what others may
+// ask.
 //
-// A sealed secret is base64url of 16 bytes of HMAC-SHA-256, cut (RFC 2104, section 5), over its purpose and what follows:
-// 16 random bytes, and what belongs to the secret.
+// A sealed secret is base64url of 16 bytes of HMAC-SHA-256, cut (RFC 2104, section 5), over its purpose and what
+// follows: 16 random bytes, and what belongs to the secret.
 type Seal struct{ key []byte }
 
 // NewSeal makes a Seal of the installation's key.

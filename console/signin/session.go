@@ -126,9 +126,10 @@ type waitError struct{ wait time.Duration }
 
 func (e *waitError) Error() string { return "too many attempts" }
 
-// lookUp finds the session of a token, and says whether the token is sealed. A page that keeps itself up to date, and its
-// stream, are no use of the session: else one in a tab that somebody has left open would never end.
-func (g *Guard) lookUp(r *http.Request, token secret, from netip.Addr) (found sessions.Session, sealed bool, err error) {
+// lookUp finds the session of a token, and says whether the token is sealed. A page that keeps itself up to date, and
+// its stream, are no use of the session: else one in a tab that somebody has left open would never end.
+func (g *Guard) lookUp(r *http.Request, token secret, from netip.Addr) (found sessions.Session, sealed bool,
+	err error) {
 	key, err := g.sealing.seal(r.Context())
 	if err != nil {
 		return found, false, err

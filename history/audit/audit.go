@@ -22,7 +22,8 @@ type Entry struct {
 	// never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in,
 	// sign-in-refused, sign-out, end-session
 	Action string `json:"action" mask:"-"`
-	Object string `json:"object" mask:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	// "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	Object string `json:"object" mask:"object"`
 	Reason string `json:"reason" mask:"text,Actor"`
 	Detail string `json:"detail,omitempty" mask:"detail"`
 	// Before and After are what the act found and what it left behind, in parts that Part separates; None where there was, or is, nothing.

@@ -50,8 +50,8 @@ type Done struct {
 	Erased    []Count `json:"erased"`
 	Left      []Left  `json:"left"`
 	Blocks    []Block `json:"blocks"` // in force: their decisions stay as long as they are
-	// Texts are those that name the person, at most 200 of them, and TextsMore is how many more there are. They are told
-	// by a dry run alone.
+	// Texts are those that name the person, at most 200 of them, and TextsMore is how many more there are. They are
+	// told by a dry run alone.
 	Texts     []Text `json:"texts,omitempty"`
 	TextsMore int    `json:"texts_more,omitempty"`
 }
@@ -140,7 +140,8 @@ func (w *work) run(ctx context.Context, r *Request) error {
 		what string
 		run  func(context.Context) error
 	}{
-		{"episodes", w.episodes}, {"samples of requests", w.samples}, {"block decisions", w.decisions}, {"prefixes that hold the address", w.wider},
+		{"episodes", w.episodes}, {"samples of requests", w.samples}, {"block decisions", w.decisions},
+		{"prefixes that hold the address", w.wider},
 		{"saved views", func(ctx context.Context) error { return w.views(ctx, r.Shown) }},
 	} {
 		at(step.what)

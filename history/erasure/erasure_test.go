@@ -167,12 +167,13 @@ func TestStoreGoesAway(t *testing.T) {
 
 // hostileNames are what clients may call themselves, and then ask to be forgotten.
 func hostileNames() []string {
-	return []string{"rule", "block", "version", "limit", "shadow", "login-burst", "search", "ann", "user", "none", "step", "holds", "a",
+	return []string{"rule", "block", "version", "limit", "shadow", "login-burst", "search", "ann", "user", "none",
+		"step", "holds", "a",
 		"alice&device=tv", "50%", "x=y", "o'hara", "zoe.quill", "Ann", "erased", "subject", "audit", "a b"}
 }
 
-// TestNoNameTouchesWeirsOwnWords: whatever a person is called, the audit trail tells afterwards what it told before, of everybody and everything
-// else. The entries about the person are found by their sources.
+// TestNoNameTouchesWeirsOwnWords: whatever a person is called, the audit trail tells afterwards what it told before, of
+// everybody and everything else. The entries about the person are found by their sources.
 func TestNoNameTouchesWeirsOwnWords(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -184,20 +185,28 @@ func TestNoNameTouchesWeirsOwnWords(t *testing.T) {
 	for _, name := range hostileNames() {
 		b.Run(t, "DELETE FROM audit")
 		subject := traffic.SubjectOf([]traffic.SubjectValue{{Field: "user", Value: name}})
-		both := traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: "tv-7"}, {Field: "user", Value: name}})
+		both := traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: "tv-7"},
+			{Field: "user", Value: name}})
 		ours := []audit.Entry{
-			{Actor: "ann", Action: "promote", Object: "rule login-burst", Before: "shadow, version 1", After: "block, version 1", Detail: "dossier 0a1b, step 1 of 2"},
-			{Actor: "ann", Action: "set-limit", Object: "rule login-burst", Before: "limit 10", After: "limit 20 until 2026-11-28", Detail: "none holds"},
-			{Actor: "search", Action: "release", Object: "block login-burst user=somebody", Before: "none", After: "released"},
-			{Actor: "Ann", Action: "reset-count", Object: "rule login-burst", Detail: "user=" + "x" + strings.ReplaceAll(string(subject), "user=", "")},
+			{Actor: "ann", Action: "promote", Object: "rule login-burst", Before: "shadow, version 1",
+				After: "block, version 1", Detail: "dossier 0a1b, step 1 of 2"},
+			{Actor: "ann", Action: "set-limit", Object: "rule login-burst", Before: "limit 10",
+				After: "limit 20 until 2026-11-28", Detail: "none holds"},
+			{Actor: "search", Action: "release", Object: "block login-burst user=somebody", Before: "none",
+				After: "released"},
+			{Actor: "Ann", Action: "reset-count", Object: "rule login-burst", Detail: "user=" + "x" +
+				strings.ReplaceAll(string(subject), "user=", "")},
 		}
-		for _, e := range append(slices.Clone(ours), audit.Entry{Actor: "ann", Action: "release", Object: "block login-burst " + string(subject), Reason: "he called"},
-			audit.Entry{Actor: "ann", Action: "release", Object: "block login-burst " + string(both), Reason: "he called, the user " + name}) {
+		for _, e := range append(slices.Clone(ours), audit.Entry{Actor: "ann", Action: "release",
+			Object: "block login-burst " + string(subject), Reason: "he called"},
+			audit.Entry{Actor: "ann", Action: "release", Object: "block login-burst " + string(both),
+				Reason: "he called, the user " + name}) {
 			if err := trail.Add(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
 		}
-		done, err := eraser.Erase(t.Context(), erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: name}, By: "root", Reason: "asked"})
+		done, err := eraser.Erase(t.Context(), erasure.Request{Person: erasure.Person{Field: traffic.FieldUser,
+			Value: name}, By: "root", Reason: "asked"})
 		if err != nil {
 			t.Fatalf("%q: %v", name, err)
 		}
@@ -207,22 +216,27 @@ func TestNoNameTouchesWeirsOwnWords(t *testing.T) {
 		}
 		slices.Reverse(entries)
 		for i, want := range ours {
-			if got := entries[i]; got.Object != want.Object || got.Before != want.Before || got.After != want.After || got.Detail != want.Detail || got.Actor != want.Actor {
+			if got := entries[i]; got.Object != want.Object || got.Before != want.Before || got.After != want.After ||
+				got.Detail != want.Detail || got.Actor != want.Actor {
 				t.Errorf("%q: %+v became %+v", name, want, got)
 			}
 		}
 		for _, e := range entries[4:6] {
-			if strings.Contains(strings.ReplaceAll(e.Object, done.Pseudonym, "P"), string(subject)) || !strings.Contains(e.Object, "user="+done.Pseudonym) || !strings.HasPrefix(e.Object, "block login-burst ") {
+			if strings.Contains(strings.ReplaceAll(e.Object, done.Pseudonym, "P"), string(subject)) ||
+				!strings.Contains(e.Object, "user="+done.Pseudonym) || !strings.HasPrefix(e.Object,
+				"block login-burst ") {
 				t.Errorf("%q: still named: %+v", name, e)
 			}
 		}
-		if e := entries[5]; e.Reason != "he called, the user "+done.Pseudonym || !strings.Contains(e.Object, "device=tv-7") {
+		if e := entries[5]; e.Reason != "he called, the user "+done.Pseudonym || !strings.Contains(e.Object,
+			"device=tv-7") {
 			t.Errorf("%q: the reason %q, the object %q", name, e.Reason, e.Object)
 		}
 	}
 }
 
-// TestEveryReasonIsLookedThrough writes to each table that has reasons, and finds none of them afterwards; a dry run shows the lines.
+// TestEveryReasonIsLookedThrough writes to each table that has reasons, and finds none of them afterwards; a dry run
+// shows the lines.
 func TestEveryReasonIsLookedThrough(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -233,7 +247,8 @@ func TestEveryReasonIsLookedThrough(t *testing.T) {
 	b.Run(t, "INSERT INTO allow_versions (list, version, document, hash, created_at, author, reason) VALUES ('l', 1, '{}', '', now(), 'ann', $1)", reason)
 	b.Run(t, "INSERT INTO never_block_entries (prefix, added_by, via, reason) VALUES ('192.0.2.0/24', 'ann', 'local', $1)", reason)
 	b.Run(t, "INSERT INTO saved_views (made_by, name, query, shared) VALUES ('ann', 'rules', 'rule=zoe.quill', false), ('ann', 'hers', 'source=user%3D~pseudo1', false), ('ann', 'both', 'source=device%3Dtv%26user%3Dzoe.quill', false)")
-	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "zoe.quill"}, Shown: []string{"~pseudo1"}, By: "root", Reason: "asked", DryRun: true}
+	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "zoe.quill"},
+		Shown: []string{"~pseudo1"}, By: "root", Reason: "asked", DryRun: true}
 	eraser := erasure.New(b.DB, b.Streams)
 	dry, err := eraser.Erase(t.Context(), request)
 	if err != nil || len(dry.Texts) != 4 || dry.TextsMore != 0 {
@@ -255,7 +270,8 @@ func TestEveryReasonIsLookedThrough(t *testing.T) {
 			t.Errorf("%s still names her", table)
 		}
 	}
-	if n := b.Number(t, "SELECT count(*) FROM saved_views WHERE name = 'rules'"); n != 1 || b.Number(t, "SELECT count(*) FROM saved_views") != 1 {
+	if n := b.Number(t, "SELECT count(*) FROM saved_views WHERE name = 'rules'"); n != 1 ||
+		b.Number(t, "SELECT count(*) FROM saved_views") != 1 {
 		t.Errorf("of the views %d of the rule", n)
 	}
 }
@@ -267,15 +283,19 @@ func TestAddressesInTexts(t *testing.T) {
 	trail := audit.NewTrail(b.DB)
 	for _, e := range []audit.Entry{
 		{Actor: "ann", Action: "never-block", Object: "never-block 192.0.2.7/32", Reason: "from 192.0.2.7."},
-		{Actor: "ann", Action: "sign-in", Object: "session", Detail: "id ann from 192.0.2.7: role admin", Reason: "192.0.2.77, 1192.0.2.7, 192.0.2.7.8 and 192.0.2.7:443"},
-		{Actor: "ann", Action: "release", Object: "block flood ip=192.0.2.7%2F32&user=x", Reason: "::ffff:192.0.2.7, not 192.0.2.0/24"},
+		{Actor: "ann", Action: "sign-in", Object: "session", Detail: "id ann from 192.0.2.7: role admin",
+			Reason: "192.0.2.77, 1192.0.2.7, 192.0.2.7.8 and 192.0.2.7:443"},
+		{Actor: "ann", Action: "release", Object: "block flood ip=192.0.2.7%2F32&user=x",
+			Reason: "::ffff:192.0.2.7, not 192.0.2.0/24"},
 	} {
 		if err := trail.Add(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p := netip.MustParsePrefix("192.0.2.7/32")
-	done, err := erasure.New(b.DB, b.Streams).Erase(t.Context(), erasure.Request{Person: erasure.Person{Field: traffic.FieldIP, Value: p.String(), Prefix: p}, By: "root", Reason: "asked"})
+	done, err := erasure.New(b.DB, b.Streams).Erase(t.Context(),
+		erasure.Request{Person: erasure.Person{Field: traffic.FieldIP, Value: p.String(), Prefix: p}, By: "root",
+			Reason: "asked"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,11 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Texts name a person in two ways. What weir itself writes, the objects of the audit trail and what was before and after, has
-// sources in forms of its own (user=zoe, user zoe, an address): these alone are replaced there, since a person may be called
-// rule, block, or as a rule is. What people write, reasons, has words: each that is the value is replaced, unless it is one of
-// weir's own or a name of the installation, which then has to stand behind the name of its field.
+// Texts name a person in two ways. What weir itself writes, the objects of the audit trail and what was before and
+// after, has sources in forms of its own (user=zoe, user zoe, an address): these alone are replaced there, since a
+// person may be called rule, block, or as a rule is. What people write, reasons, has words: each that is the value is
+// replaced, unless it is one of weir's own or a name of the installation, which then has to stand behind the name of
+// its field.
 
 // Text is a text that names the person, as it was and as it is.
 type Text struct {
@@ -36,15 +37,18 @@ const (
 )
 
 // ownWords are what weir calls things, and what stands in its texts beside names.
-const ownWords = `above accept access act acts actor add added admin after again agent alert all allow allowed analyst and any api api_key apply at audit
-	backlog before block blocked blocks budget burst by candidate canary change changed console count counted counter day decision demote detail device
-	devices disable doctor document dossier enable end enforce entry episode erase event events evidence expired extend false field first for from gap gate
-	gates generation group hit hits hold host hour https http id in invite ip is key kind lag last late left level limit list lists live load local log longer
-	match max method minute mode near never-block new next no none not object observe off on once open operator order override owner page partition partitions
-	path pending people percent period person predicted promote proxy query raise reason record redis refused release released remove removed request requests
-	reset resume reveal review role rollback route rule rules sample same seen session sessions set-limit shadow share sign-in sign-out signed since source
-	sources step steps stream subject system test tests the then time to token topic traffic true trust undo unknown until upload user users value version versions
-	view viewer was weir when who why window windows with without word write written`
+const ownWords = `above accept access act acts actor add added admin after again agent alert all allow allowed
+	analyst and any api api_key apply at audit backlog before block blocked blocks budget burst by candidate canary
+	change changed console count counted counter day decision demote detail device devices disable doctor document
+	dossier enable end enforce entry episode erase event events evidence expired extend false field first for from
+	gap gate gates generation group hit hits hold host hour https http id in invite ip is key kind lag last late
+	left level limit list lists live load local log longer match max method minute mode near never-block new next no
+	none not object observe off on once open operator order override owner page partition partitions path pending
+	people percent period person predicted promote proxy query raise reason record redis refused release released
+	remove removed request requests reset resume reveal review role rollback route rule rules sample same seen
+	session sessions set-limit shadow share sign-in sign-out signed since source sources step steps stream subject
+	system test tests the then time to token topic traffic true trust undo unknown until upload user users value
+	version versions view viewer was weir when who why window windows with without word write written`
 
 // names is how texts name the person.
 type names struct {
@@ -56,13 +60,15 @@ type names struct {
 	distinct  bool           // and in weir's own texts, where no word of these can be meant
 }
 
-// named finds out how texts name the person. taken are the names that rules, lists, owners and people of the installation have.
+// named finds out how texts name the person. taken are the names that rules, lists, owners and people of the
+// installation have.
 func named(p *Person, pseudonym string, also []string, taken func(string) (bool, error)) (names, error) {
 	n := names{person: p, pseudonym: pseudonym, also: also}
 	if p.Field == traffic.FieldIP {
 		return n, nil
 	}
-	n.fields = regexp.MustCompile(`(?i)(^|[^A-Za-z0-9_=&%-])(` + p.Field.String() + `(?:=|:? ["'“` + "`" + `]?))` + regexp.QuoteMeta(p.text()))
+	n.fields = regexp.MustCompile(`(?i)(^|[^A-Za-z0-9_=&%-])(` + p.Field.String() + `(?:=|:? ["'“` + "`" + `]?))` +
+		regexp.QuoteMeta(p.text()))
 	own, err := taken(p.Value)
 	if err != nil {
 		return n, err
@@ -91,8 +97,8 @@ func (n *names) written(text string) string {
 	return text
 }
 
-// structured replaces what can only mean the person: parts of subjects, the value behind the name of its field, addresses, and
-// the pseudonyms that the console shows.
+// structured replaces what can only mean the person: parts of subjects, the value behind the name of its field,
+// addresses, and the pseudonyms that the console shows.
 func (n *names) structured(text string) string {
 	for _, part := range n.person.parts() {
 		field, value, _ := strings.Cut(part, "=")
@@ -201,8 +207,8 @@ func startsInWord(rest string) bool {
 	return rest != "" && inWord(r)
 }
 
-// followed reports whether a value goes on behind a dot, as an address or a name of a host does, or is the beginning of the
-// pseudonym of an erasure.
+// followed reports whether a value goes on behind a dot, as an address or a name of a host does, or is the beginning of
+// the pseudonym of an erasure.
 func followed(rest string) bool {
 	return strings.HasPrefix(rest, ".") && startsInWord(rest[1:]) || strings.HasPrefix(rest, erasedMark)
 }
@@ -219,7 +225,8 @@ func (w *work) texts(ctx context.Context, also []string) error {
 		return err
 	}
 	if !n.words && w.person.Field != traffic.FieldIP {
-		w.left("the word alone in reasons", 0, "it is a word of weir's, a name of the installation or shorter than 3 bytes: it is replaced where its field stands before it")
+		w.left("the word alone in reasons", 0,
+			"it is a word of weir's, a name of the installation or shorter than 3 bytes: it is replaced where its field stands before it")
 	}
 	if err := w.trail(ctx, &n); err != nil {
 		return err
@@ -246,7 +253,8 @@ func (w *work) trail(ctx context.Context, n *names) error {
 		}
 		changed = append(changed, is)
 		for _, t := range []struct{ what, was, is string }{
-			{"object", e.Object, is.Object}, {"detail", e.Detail, is.Detail}, {"before", e.Before, is.Before}, {"after", e.After, is.After},
+			{"object", e.Object, is.Object}, {"detail", e.Detail, is.Detail}, {"before", e.Before, is.Before},
+			{"after", e.After, is.After},
 			{"reason", e.Reason, is.Reason},
 		} {
 			w.told(fmt.Sprintf("entry %d of the audit trail, %s", e.Seq, t.what), t.was, t.is)
@@ -330,13 +338,17 @@ func (w *work) views(ctx context.Context, also []string) error {
 	gone := int64(0)
 	for _, v := range all {
 		q, err := url.ParseQuery(v.Query)
-		if err == nil && !slices.ContainsFunc(q["source"], func(source string) bool { return w.person.asked(source, also) }) {
+		if err == nil && !slices.ContainsFunc(q["source"], func(source string) bool {
+			return w.person.asked(source,
+				also)
+		}) {
 			continue
 		}
 		if err != nil && !strings.Contains(v.Query, w.person.text()) {
 			continue
 		}
-		if _, err := w.tx.Exec(ctx, "DELETE FROM saved_views WHERE made_by = $1 AND name = $2", v.By, v.Name); err != nil {
+		if _, err := w.tx.Exec(ctx, "DELETE FROM saved_views WHERE made_by = $1 AND name = $2", v.By,
+			v.Name); err != nil {
 			return err
 		}
 		gone++
@@ -345,7 +357,8 @@ func (w *work) views(ctx context.Context, also []string) error {
 	return nil
 }
 
-// asked reports whether a filter's source is the person: a value, FIELD=VALUE, a subject with the value in it, or a pseudonym.
+// asked reports whether a filter's source is the person: a value, FIELD=VALUE, a subject with the value in it, or a
+// pseudonym.
 func (p *Person) asked(source string, also []string) bool {
 	bare := strings.TrimPrefix(source, p.Field.String()+"=")
 	if bare == p.text() || bare == p.Value || slices.Contains(also, bare) {
@@ -361,7 +374,8 @@ func (p *Person) asked(source string, also []string) bool {
 	}
 	return slices.ContainsFunc(strings.Split(source, "&"), func(part string) bool {
 		_, value, _ := strings.Cut(part, "=")
-		return slices.Contains(p.parts(), part) || slices.Contains(also, value) && strings.HasPrefix(part, p.Field.String()+"=")
+		return slices.Contains(p.parts(), part) || slices.Contains(also, value) && strings.HasPrefix(part,
+			p.Field.String()+"=")
 	})
 }
 

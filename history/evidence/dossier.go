@@ -46,8 +46,9 @@ type Dossier struct {
 	Behind    Behind    `json:"behind"`
 	Overlap   Overlap   `json:"overlap"`
 	Ladder    Ladder    `json:"ladder"`
-	Top       []Source  `json:"top"`               // the sources with the most refused requests, then events, at most TopSources
-	Notes     []string  `json:"notes" mask:"line"` // what else to know, in sentences
+	// the sources with the most refused requests, then events, at most TopSources
+	Top   []Source `json:"top"`
+	Notes []string `json:"notes" mask:"line"` // what else to know, in sentences
 }
 
 // TopSources is how many sources a dossier shows.

@@ -10,7 +10,8 @@ import (
 type Hits struct {
 	Hits  []history.RecordedHit `json:"hits"`
 	Total Total                 `json:"total"`
-	Next  string                `json:"next,omitempty" mask:"cursor"` // cursor of the next page; empty: this is the last one
+	// cursor of the next page; empty: this is the last one
+	Next string `json:"next,omitempty" mask:"cursor"`
 	// LeftOut is in no row, and not in Total.
 	LeftOut LeftOut `json:"left_out"`
 }

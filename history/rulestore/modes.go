@@ -66,7 +66,8 @@ type ModeSet struct {
 	// Gates are what the gates said of a promotion; Overridden is what was against it, and did not keep it from being made.
 	Gates      []promotion.Verdict `json:"gates,omitempty"`
 	Overridden []string            `json:"overridden,omitempty" mask:"line"`
-	Dossier    string              `json:"dossier,omitempty" mask:"hash"` // hash of the evidence that was stored with the promotion
+	// hash of the evidence that was stored with the promotion
+	Dossier string `json:"dossier,omitempty" mask:"hash"`
 }
 
 // SetMode sets a rule's mode: promote, demote, disable and enable. To promote a pending version is to make it the one that acts, in

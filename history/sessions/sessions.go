@@ -38,8 +38,8 @@ type Store struct{ db *postgres.DB }
 // New returns the sessions in db.
 func New(db *postgres.DB) *Store { return &Store{db} }
 
-// Key is what secrets that browsers hold are sealed with, the same for all consoles of an installation: 32 bytes, made by
-// the migration.
+// Key is what secrets that browsers hold are sealed with, the same for all consoles of an installation: 32 bytes, made
+// by the migration.
 func (s *Store) Key(ctx context.Context) (key []byte, err error) {
 	if err = s.db.QueryRow(ctx, "SELECT key FROM session_keys").Scan(&key); err != nil {
 		return nil, s.db.Fail("reading the key of sessions", postgres.NoRows(err))
@@ -47,11 +47,12 @@ func (s *Store) Key(ctx context.Context) (key []byte, err error) {
 	return key, nil
 }
 
-// Take ends a sign-in that may take until then, on whichever console: postgres.ErrNotFound is wrapped where it was taken
-// before. Those whose time is over are forgotten meanwhile; that it is over the caller has to see.
+// Take ends a sign-in that may take until then, on whichever console: postgres.ErrNotFound is wrapped where it was
+// taken before. Those whose time is over are forgotten meanwhile; that it is over the caller has to see.
 func (s *Store) Take(ctx context.Context, token Hash, until time.Time) error {
 	return s.db.Transact(ctx, "finishing a sign-in", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM sign_ins WHERE expires_at <= now() - $1::interval", takenGrace); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM sign_ins WHERE expires_at <= now() - $1::interval",
+			takenGrace); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, "INSERT INTO sign_ins (token, next, expires_at) VALUES ($1, '', $2) ON CONFLICT DO NOTHING",

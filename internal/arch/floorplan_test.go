@@ -325,7 +325,8 @@ var plan = map[string]room{
 			"ingest/backtest", "ingest/kafka", "internal/duration", "rules", "traffic"},
 		tests: []string{"rules/condition"},
 	},
-	"cmd/weir/internal/terminal": {what: "tables, times, safe text, progress", imports: []string{"console/shown", "internal/plural", "traffic"}},
+	"cmd/weir/internal/terminal": {what: "tables, times, safe text, progress", imports: []string{"console/shown",
+		"internal/plural", "traffic"}},
 	"cmd/weir/internal/usage": {
 		what:    "mistakes of a command line, and its flags",
 		imports: []string{"cmd/weir/internal/terminal", "internal/duration", "rules"},

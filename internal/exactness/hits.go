@@ -55,8 +55,11 @@ type expected struct {
 	episodes []oracle.Episode
 	stirred  []stir // of each episode
 	inOrder  bool   // all of its events came from one source partition, so counts and bounds are exact
-	free     bool   // events of several partitions came around a promotion: where one episode ends and the next begins is in their order
-	spared   int    // events that may be counted too few, and may make other episodes of the same events: see window.spared
+	// events of several partitions came around a promotion: where one episode ends and the next begins is in their
+	// order
+	free bool
+	// events that may be counted too few, and may make other episodes of the same events: see window.spared
+	spared int
 }
 
 // trial is what the name of a source has where its limit was on trial.

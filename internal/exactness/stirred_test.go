@@ -27,7 +27,8 @@ func through(stretches ...stretch) *Logs {
 	for _, s := range stretches {
 		for i := range s.n {
 			l.keyed[0] = append(l.keyed[0], oracle.Keyed{
-				Kind: 1, Source: s.source, Offset: next[s.source], Prev: next[s.source] - 1, Version: 1, Rules: []int{0},
+				Kind: 1, Source: s.source, Offset: next[s.source], Prev: next[s.source] - 1, Version: 1,
+				Rules:  []int{0},
 				Device: "d", Time: after(s.from + float64(i)*s.every).UnixMicro(),
 			})
 			next[s.source]++
@@ -55,7 +56,8 @@ func TestJudgeHitsOfSeveralPartitions(t *testing.T) {
 	quiet := through(slices.Concat(evenly(0), evenly(18), []stretch{its})...)
 	stirred := through(first, second, rest)
 	hit := func(from, to float64, atLeast bool) Hit {
-		return Hit{Source: "r/1 device=d", Closed: true, First: after(from), Last: after(to), Events: 20, AtLeast: atLeast}
+		return Hit{Source: "r/1 device=d", Closed: true, First: after(from), Last: after(to), Events: 20,
+			AtLeast: atLeast}
 	}
 	one, two := hit(2, 3.9, false), hit(20, 21.9, false)
 	bound := hit(20, 21.9, true)
@@ -77,7 +79,8 @@ func TestJudgeHitsOfSeveralPartitions(t *testing.T) {
 		{"stirred: no hit is a bound", stirred, []Hit{two}, 1, 0, "oracle 22:13:22.000000..22:13:23.900000 20 hidden"},
 		{"stirred: the other is a bound", stirred, []Hit{bound}, 0, 0, ""},
 		{"stirred: in parts", stirred, []Hit{hit(2, 2.4, true), hit(3, 3.9, false), two}, 0, 0, ""},
-		{"stirred: in parts, no bound", stirred, []Hit{hit(2, 2.4, false), hit(3, 3.9, false), two}, 0, 1, "3 episodes"},
+		{"stirred: in parts, no bound", stirred, []Hit{hit(2, 2.4, false), hit(3, 3.9, false), two}, 0, 1,
+			"3 episodes"},
 		{"stirred: the later one is missing, which was not", stirred, []Hit{hit(2, 3.9, true)}, 1, 0, "hidden"},
 		{"stirred: outside of all", stirred, []Hit{one, bound, hit(3.5, 4.5, true)}, 0, 1, "3 episodes"},
 		{"stirred: one hit over both", stirred, []Hit{hit(2, 21.9, true)}, 1, 1, "1 episodes"},
@@ -104,11 +107,13 @@ func TestStirred(t *testing.T) {
 	}{
 		{"in order", []stretch{first, {1, 20, 3.85, .001}, {0, 60, 18, .1}}, []stir{calm, calm}},
 		{"the rest comes after the next burst", []stretch{first, {0, 44, 18, .1}, rest}, []stir{hidden, calm}},
-		{"one event of it does", []stretch{first, {1, 19, .1, .2}, {0, 44, 18, .1}, {1, 1, 3.9, 0}}, []stir{hidden, calm}},
+		{"one event of it does", []stretch{first, {1, 19, .1, .2}, {0, 44, 18, .1}, {1, 1, 3.9, 0}},
+			[]stir{hidden, calm}},
 		{"what is left of an older burst counts for when a log is cut", []stretch{
 			{0, 30, -60, 1}, first, {0, 30, 18, .1}, {1, 9, .1, .2},
 		}, []stir{hidden, calm}},
-		{"the last after as many as are kept", []stretch{{0, 6, 0, .2}, {0, 11, 18, .1}, {1, 16, .1, .1}}, []stir{calm}},
+		{"the last after as many as are kept", []stretch{{0, 6, 0, .2}, {0, 11, 18, .1}, {1, 16, .1, .1}},
+			[]stir{calm}},
 		{"and after one more", []stretch{{0, 7, 0, .2}, {0, 11, 18, .1}, {1, 16, .1, .1}}, []stir{hidden}},
 		{"not a window after it", []stretch{{0, 60, 0, .1}, {1, 60, 1, .1}}, []stir{calm}},
 		{"a window after a part of it", []stretch{{0, 100, 0, .1}, {1, 60, 1, .1}}, []stir{mixed}},

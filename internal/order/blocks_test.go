@@ -86,7 +86,8 @@ func (b *blocks) judge(t *testing.T, seed uint64, hits []detectors.Hit) []int {
 		e := want[at]
 		same := first == e.First && last == e.Last && h.Count == e.Count
 		if !same && (h.Count > e.Count || !atLeast(h)) {
-			t.Errorf("seed %d: the hit %s (at_least %v) is of the episode %s", seed, sprint(first, last, h.Count), atLeast(h),
+			t.Errorf("seed %d: the hit %s (at_least %v) is of the episode %s", seed, sprint(first, last, h.Count),
+				atLeast(h),
 				sprint(e.First, e.Last, e.Count))
 		}
 	}

@@ -211,7 +211,8 @@ func TestABurstThatComesAfterTheNextOne(t *testing.T) {
 		{"64 are kept", [][]visit{half, burst(0, 44, 18*second, second/10), rest}, 2},
 		{"of 65 the newest 32 are", [][]visit{half, burst(0, 45, 18*second, second/10), rest}, 1},
 		{"what was before both counts among them", [][]visit{
-			burst(0, 30, -60*second, second), half, burst(0, 30, 18*second, second/10), burst(1, 9, second/10, second/5),
+			burst(0, 30, -60*second, second), half, burst(0, 30, 18*second, second/10), burst(1, 9, second/10,
+				second/5),
 		}, 1},
 		{"one that lies behind what is not kept", [][]visit{
 			burst(0, 34, 0, second/4), burst(0, 31, 18*second, second/10), burst(1, 1, 8*second+second/10, second),
@@ -224,7 +225,8 @@ func TestABurstThatComesAfterTheNextOne(t *testing.T) {
 			if len(hits) != test.want || anyBound(hits) != (test.want == 1) {
 				t.Errorf("%d episodes, of which the last says %+v; want %d", len(hits), hits[len(hits)-1], test.want)
 			}
-			if hits := tell(t, d, 2, orders(visits)["in order"]); len(hits) != 2 || atLeast(&hits[0]) || atLeast(&hits[1]) {
+			if hits := tell(t, d, 2, orders(visits)["in order"]); len(hits) != 2 || atLeast(&hits[0]) ||
+				atLeast(&hits[1]) {
 				t.Errorf("in order: %d episodes, want 2 of which all was seen", len(hits))
 			}
 		})

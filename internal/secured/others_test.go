@@ -116,15 +116,16 @@ func (in *installation) tablesOf(t *testing.T) {
 	// What each may change, and who may read what is about clients or about people.
 	changes := map[string]string{
 		"weir_ingest": "", "weir_gate": "",
-		"weir_route":    "partition_states event_minutes rule_event_minutes",
-		"weir_detect":   "partition_states partition_owners checkpoints checkpoint_pieces",
-		"weir_enforce":  "rule_modes audit",
-		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions raised_limits gap_acceptances",
+		"weir_route":   "partition_states event_minutes rule_event_minutes",
+		"weir_detect":  "partition_states partition_owners checkpoints checkpoint_pieces",
+		"weir_enforce": "rule_modes audit block_orders",
+		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions " +
+			"raised_limits gap_acceptances block_orders never_block_entries",
 		"weir_console": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes " +
-			"pending_versions raised_limits gap_acceptances sessions sign_ins invites saved_views",
+			"pending_versions raised_limits gap_acceptances block_orders never_block_entries sessions sign_ins invites saved_views",
 	}
 	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",
-		"saved_views": "weir_console"}
+		"saved_views": "weir_console", "session_keys": "weir_console"}
 	for _, table := range []string{"hits", "hits_by_day", "hits_v", "samples_v", "block_decisions", "block_decisions_v", "audit"} {
 		readers[table] = "weir_enforce weir_console weir_operator"
 	}

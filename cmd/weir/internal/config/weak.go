@@ -8,10 +8,11 @@ import (
 
 // weakWords are what people set in the place of a secret, and what is tried first: the beginnings of lists of the most
 // frequent passwords, with the words of this trade.
-const weakWords = `123456 12345678 123456789 1234567890 111111 000000 123123 654321 abc123 admin admin123 administrator changeme
-	change-me default demo dragon example foo foobar hello iloveyou letmein master monkey my-token mysecret mytoken none null
-	pass passw0rd password password1 password123 qwerty qwerty123 root s3cret sample secret secret123 sesame test test123
-	testing token token123 user weir weir-token welcome xxx YOUR_TOKEN your-token`
+const weakWords = `123456 12345678 123456789 1234567890 111111 000000 123123 654321 abc123 admin admin123
+	administrator changeme change-me default demo dragon example foo foobar hello iloveyou letmein master monkey
+	my-token mysecret mytoken none null pass passw0rd password password1 password123 qwerty qwerty123 root s3cret
+	sample secret secret123 sesame test test123 testing token token123 user weir weir-token welcome xxx YOUR_TOKEN
+	your-token`
 
 // What documents have in the place of a hash and of a secret. Nobody knows a token of the hash, and everybody knows the
 // secret.

@@ -26,8 +26,10 @@ import (
 // canaries are values that a masked role must not find anywhere, by field.
 func canaries() []traffic.SubjectValue {
 	return []traffic.SubjectValue{
-		{Field: "ip", Value: "198.18.77.201"}, {Field: "ip", Value: "2001:db8:77::c4"}, {Field: "ip", Value: "host-of-canary.example"},
-		{Field: "device", Value: "canary-tv-77"}, {Field: "user", Value: "canary smith & 50%=x"}, {Field: "user", Value: "canary.plain"},
+		{Field: "ip", Value: "198.18.77.201"}, {Field: "ip", Value: "2001:db8:77::c4"},
+		{Field: "ip", Value: "host-of-canary.example"},
+		{Field: "device", Value: "canary-tv-77"}, {Field: "user", Value: "canary smith & 50%=x"},
+		{Field: "user", Value: "canary.plain"},
 		{Field: "session", Value: "canary-session-9"}, {Field: "api_key", Value: "canary_key_0123456789"},
 	}
 }
@@ -43,7 +45,8 @@ func subjectsOf() []traffic.Subject {
 	for _, v := range canaries() {
 		s := traffic.SubjectOf([]traffic.SubjectValue{v})
 		if p, err := netip.ParseAddr(v.Value); err == nil {
-			s = traffic.SubjectOf([]traffic.SubjectValue{{Field: v.Field, Value: netip.PrefixFrom(p, p.BitLen()).String()}})
+			s = traffic.SubjectOf([]traffic.SubjectValue{{Field: v.Field, Value: netip.PrefixFrom(p,
+				p.BitLen()).String()}})
 		}
 		all = append(all, s)
 	}
@@ -94,17 +97,20 @@ func (b *bed) fill() []string {
 	must(err)
 	must(b.in.History.Orders.ChangeNever(ctx, orders.NeverChange{By: "tests", Reason: why,
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8:77::c4/128")}}))
-	must(b.in.History.Partitions.Report(ctx, history.Live, []ingest.PartitionStatus{{Side: ingest.SideKeyed, Partition: 0, Owner: "weir-1",
+	must(b.in.History.Partitions.Report(ctx, history.Live, []ingest.PartitionStatus{{Side: ingest.SideKeyed,
+		Partition: 0, Owner: "weir-1",
 		State: ingest.Halted, End: 90, Reason: why, GapSource: 0, GapOffset: 70}}))
 	dead, err := consume.NewDeadLetters(consume.DeadLetterOptions{Appender: b.in.Kafka.Appender(ingest.Live.Topics(b.in.Config.Namespace).Dead)})
 	must(err)
 	must(dead.Put(ctx, []traffic.DeadLetter{traffic.NewDeadLetter("route", "malformed", why, "requests",
 		traffic.Message{Value: []byte(why)})}))
-	must(savedviews.New(b.in.History.DB).Save(ctx, savedviews.View{By: "adam@example.com", Name: "of ip=host-of-canary.example", Shared: true,
+	must(savedviews.New(b.in.History.DB).Save(ctx, savedviews.View{By: "adam@example.com",
+		Name: "of ip=host-of-canary.example", Shared: true,
 		Query: "by=episode&source=user%3Dcanary.plain"}))
 	ids := b.record()
 	for _, s := range subjectsOf() {
-		must(b.in.History.Audit.Add(ctx, audit.Entry{Actor: "ann", Action: "release", Object: "block " + own + " " + string(s),
+		must(b.in.History.Audit.Add(ctx, audit.Entry{Actor: "ann", Action: "release", Object: "block " + own + " " +
+			string(s),
 			Reason: why, Detail: "block of " + string(s), Before: "block of " + string(s), After: "released"}))
 	}
 	return ids
@@ -113,17 +119,20 @@ func (b *bed) fill() []string {
 // record has the canaries in episodes, decisions, refusals, and in Redis.
 func (b *bed) record() (ids []string) {
 	b.t.Helper()
-	hits, err := history.NewHitRecorder(b.in.History, history.Live, "weir.hits", letters{b.t}, nil, prometheus.NewRegistry())
+	hits, err := history.NewHitRecorder(b.in.History, history.Live, "weir.hits", letters{b.t}, nil,
+		prometheus.NewRegistry())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	decisions, err := history.NewDecisionRecorder(b.in.History, history.Live, "weir.blocks", letters{b.t}, nil, prometheus.NewRegistry())
+	decisions, err := history.NewDecisionRecorder(b.in.History, history.Live, "weir.blocks", letters{b.t}, nil,
+		prometheus.NewRegistry())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	now, all := traffic.At(time.Now().Add(-time.Minute)), canaries()
 	said := besides()
-	said.Time, said.IP, said.Device, said.User, said.Session = now, all[0].Value, all[3].Value, all[4].Value, all[6].Value
+	said.Time, said.IP, said.Device, said.User, said.Session = now, all[0].Value, all[3].Value, all[4].Value,
+		all[6].Value
 	sample, err := json.Marshal(said)
 	if err != nil {
 		b.t.Fatal(err)
@@ -138,16 +147,20 @@ func (b *bed) record() (ids []string) {
 	generation := b.standing(own).Generation
 	for i, s := range subjectsOf() {
 		h := detectors.Hit{
-			Format: detectors.HitFormat, Kind: detectors.KindHit, ID: fmt.Sprintf("%08x%024x", (i+3)*7919, i+3), Rule: own, RuleVersion: 1, Lineage: 1,
-			Phase: detectors.PhaseClosed, Subject: s, BlockSubject: s, Limit: 2, WindowMS: 60_000, Count: 3, Peak: 3, Opened: now, First: now, Last: now,
-			Seen: now, Generation: 1, Offset: int64(i + 3), Refused: 2, Samples: []string{string(sample), string(another)},
+			Format: detectors.HitFormat, Kind: detectors.KindHit, ID: fmt.Sprintf("%08x%024x", (i+3)*7919, i+3),
+			Rule: own, RuleVersion: 1, Lineage: 1,
+			Phase: detectors.PhaseClosed, Subject: s, BlockSubject: s, Limit: 2, WindowMS: 60_000, Count: 3, Peak: 3,
+			Opened: now, First: now, Last: now,
+			Seen: now, Generation: 1, Offset: int64(i + 3), Refused: 2, Samples: []string{string(sample),
+				string(another)},
 		}
 		value, err := detectors.EncodeHit(&h)
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		ids, found = append(ids, h.ID), append(found, traffic.Message{Value: value})
-		d := blocklist.Decision{Format: blocklist.DecisionFormat, ID: h.ID, Action: blocklist.ActionReleased, Reason: told(), Rule: own, Subject: s,
+		d := blocklist.Decision{Format: blocklist.DecisionFormat, ID: h.ID, Action: blocklist.ActionReleased,
+			Reason: told(), Rule: own, Subject: s,
 			Hit: h.ID, Since: now, Until: now.Add(time.Hour), At: now, By: "ann"}
 		if value, err = blocklist.EncodeDecision(&d); err != nil {
 			b.t.Fatal(err)

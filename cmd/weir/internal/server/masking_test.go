@@ -41,8 +41,9 @@ type walk struct {
 	reached map[string]bool // routes that have answered with success
 }
 
-// TestNoMaskedRoleFindsAValue asks every route of the server as each role that is shown pseudonyms, over a history of canaries, with what
-// is found, with guesses and with nonsense: no answer, header or error has a canary, nor the pseudonym of a value that the request made up.
+// TestNoMaskedRoleFindsAValue asks every route of the server as each role that is shown pseudonyms, over a history of
+// canaries, with what is found, with guesses and with nonsense: no answer, header or error has a canary, nor the
+// pseudonym of a value that the request made up.
 func TestNoMaskedRoleFindsAValue(t *testing.T) {
 	b := newBed(t)
 	ids := b.fill()
@@ -84,15 +85,18 @@ func unreached() map[string]string {
 	const admins, live = "an admin's, who is shown values", "the live picture has values alone"
 	all := map[string]string{
 		"GET /api/v1/never-block": "a list of addresses", "GET /never-block": "a list of addresses",
-		"GET /signin/start": "needs a provider", "GET /signin/callback": "needs a provider", "POST /signin/invite": "needs an invitation",
+		"GET /signin/start": "needs a provider", "GET /signin/callback": "needs a provider",
+		"POST /signin/invite":               "needs an invitation",
 		"POST /release":                     "waits for ENFORCE, which does not run here; the API does not wait",
 		"POST /signin/token":                "needs a token in the form",
 		"GET /api/v1/rules/{rule}/counters": "needs the process that counts",
 		"POST /api/v1/history/erase":        admins, "GET /erase": admins, "POST /erase": admins,
 		"POST /api/v1/blocks": admins, "GET /block": admins, "POST /block": admins,
-		"POST /api/v1/never-block/entries": admins, "GET /never-block/change": admins, "POST /never-block/change": admins,
-		"POST /api/v1/partitions/{side}/{partition}/resume": admins, "GET /partitions/{side}/{partition}/resume": admins,
-		"POST /partitions/{side}/{partition}/resume": admins,
+		"POST /api/v1/never-block/entries": admins, "GET /never-block/change": admins,
+		"POST /never-block/change":                          admins,
+		"POST /api/v1/partitions/{side}/{partition}/resume": admins,
+		"GET /partitions/{side}/{partition}/resume":         admins,
+		"POST /partitions/{side}/{partition}/resume":        admins,
 	}
 	for _, section := range []string{"pulse", "rules", "hits", "hits/{id}", "blocks", "stream"} {
 		all["GET /api/v1/"+section] = live
@@ -145,7 +149,8 @@ func (w *walk) all(t *testing.T, role access.Role) {
 // plain reports whether a question names a source by its value.
 func (w *walk) plain(route access.Route, ask asking) bool {
 	_, query, _ := strings.Cut(ask.at, "?")
-	if route.CSRF() || route.Pattern == "/search" || route.Pattern == "/reveal" { // to whose forms anything may be given
+	// to whose forms anything may be given
+	if route.CSRF() || route.Pattern == "/search" || route.Pattern == "/reveal" {
 		return false
 	}
 	q, _ := url.ParseQuery(query)
@@ -175,7 +180,8 @@ func (w *walk) judge(t *testing.T, role access.Role, ask asking, answer *httptes
 	text := head.String() + "\n" + answer.Body.String()
 	path, _ := url.PathUnescape(text)
 	texts := []string{text, html.UnescapeString(text), unquoted(text), path}
-	for _, part := range strings.FieldsFunc(html.UnescapeString(text), func(r rune) bool { return strings.ContainsRune(" \"'<>\n", r) }) {
+	for _, part := range strings.FieldsFunc(html.UnescapeString(text),
+		func(r rune) bool { return strings.ContainsRune(" \"'<>\n", r) }) {
 		if plain, err := url.QueryUnescape(part); err == nil && plain != part {
 			texts = append(texts, plain)
 		}
@@ -185,7 +191,8 @@ func (w *walk) judge(t *testing.T, role access.Role, ask asking, answer *httptes
 	for _, v := range w.values() {
 		sum := sha256.Sum256([]byte(v))
 		for _, found := range []string{v, hex.EncodeToString(sum[:])} {
-			if i := slices.IndexFunc(texts, func(s string) bool { return strings.Contains(s, found) }); i >= 0 && !strings.Contains(wrote, found) {
+			if i := slices.IndexFunc(texts, func(s string) bool { return strings.Contains(s, found) }); i >= 0 &&
+				!strings.Contains(wrote, found) {
 				at := strings.Index(texts[i], found)
 				t.Errorf("%s %s as %s: %d, and tells %q: …%s…", ask.method, ask.at, role, answer.Code, found,
 					texts[i][max(0, at-150):min(len(texts[i]), at+len(found)+50)])
@@ -231,7 +238,8 @@ func unquoted(text string) string {
 // asks are the requests of a route: by what the role is shown, by canaries, by guesses, and by nonsense.
 func (w *walk) asks(route access.Route, actor access.Actor) []asking {
 	var out []asking
-	paths := []string{w.path(route, own), w.path(route, "logens"), w.path(route, other)} // of the last nobody is blocked
+	// of the last nobody is blocked
+	paths := []string{w.path(route, own), w.path(route, "logens"), w.path(route, other)}
 	for i, at := range paths {
 		if i > 0 && at == paths[0] || i == 2 && !strings.HasSuffix(at, "/release") {
 			continue
@@ -251,7 +259,8 @@ func (w *walk) asks(route access.Route, actor access.Actor) []asking {
 			}
 		}
 		if i == 0 && !route.CSRF() {
-			out = append(out, asking{route.Method, at + "?since=never&limit=x&cursor=198.18.77.201&subject=%25%25&page=x&since=1", ""})
+			out = append(out, asking{route.Method, at +
+				"?since=never&limit=x&cursor=198.18.77.201&subject=%25%25&page=x&since=1", ""})
 		}
 	}
 	return out
@@ -267,10 +276,12 @@ func (w *walk) path(route access.Route, rule string) string {
 		"{partition}", "0").Replace(route.Pattern)
 }
 
-// sources are how a request may name a source: by pseudonyms of several fields, by a canary, by guesses, and by what is none.
+// sources are how a request may name a source: by pseudonyms of several fields, by a canary, by guesses, and by what is
+// none.
 func (w *walk) sources(actor access.Actor) []string {
 	all := subjectsOf()
-	out := []string{string(w.masker.Subject(actor, all[0])), string(w.masker.Subject(actor, all[2])), string(w.masker.Subject(actor, all[4])), string(all[5])}
+	out := []string{string(w.masker.Subject(actor, all[0])), string(w.masker.Subject(actor, all[2])),
+		string(w.masker.Subject(actor, all[4])), string(all[5])}
 	for _, v := range guessed() {
 		out = append(out, string(traffic.SubjectOf([]traffic.SubjectValue{v})))
 	}
@@ -301,9 +312,12 @@ func (w *walk) said(route access.Route, source string) (query, body string) {
 			rule = other
 		}
 		v := url.Values{
-			"reason": {reason}, "override": {reason}, "confirm": {"yes"}, "to": {"block"}, "rule": {rule}, "subject": {source}, "of": {of},
-			"field": {field}, "kind": {map[string]string{"ip": "cidr"}[field] + strings.TrimPrefix(field, "ip")}, "value": {of}, "name": {"view " + source},
-			"query": {url.Values{"by": {"rule"}, "source": {source}}.Encode()}, "text": {w.text()}, "do": {"try"}, "limit": {"1000"}, "for": {"2h"},
+			"reason": {reason}, "override": {reason}, "confirm": {"yes"}, "to": {"block"}, "rule": {rule},
+			"subject": {source}, "of": {of},
+			"field": {field}, "kind": {map[string]string{"ip": "cidr"}[field] + strings.TrimPrefix(field, "ip")},
+			"value": {of}, "name": {"view " + source},
+			"query": {url.Values{"by": {"rule"}, "source": {source}}.Encode()}, "text": {w.text()}, "do": {"try"},
+			"limit": {"1000"}, "for": {"2h"},
 		}
 		if strings.HasSuffix(route.Pattern, "/rollback") {
 			v.Set("to", "1")
@@ -351,11 +365,15 @@ func (w *walk) text() string {
 func queries() map[string][]string {
 	source := []string{"source"}
 	return map[string][]string{
-		"/api/v1/why": source, "/api/v1/history/hits": source, "/api/v1/history/sources": source, "/api/v1/history/top": {"source", "by=source"},
-		"/api/v1/history/timeline": source, "/api/v1/history/seen-with": source, "/api/v1/history/decisions": source, "/api/v1/history/audit": source,
-		"/api/v1/blocklist": {"subject"}, "/api/v1/audit": {"object"}, "/api/v1/rules/{rule}/counters": {"subject"},
-		"/explore": {"source", "by=episode"}, "/explore.csv": {"source", "by=episode"}, "/explore.json": {"source", "by=source"}, "/audit": source,
-		"/sources": {"of"}, "/search": {"q"}, "/release": {"rule=" + own, "subject"}, "/reveal": {"field", "of"}, "/block": {"of"}, "/erase": {"of"},
+		"/api/v1/why": source, "/api/v1/history/hits": source, "/api/v1/history/sources": source,
+		"/api/v1/history/top":      {"source", "by=source"},
+		"/api/v1/history/timeline": source, "/api/v1/history/seen-with": source, "/api/v1/history/decisions": source,
+		"/api/v1/history/audit": source,
+		"/api/v1/blocklist":     {"subject"}, "/api/v1/audit": {"object"}, "/api/v1/rules/{rule}/counters": {"subject"},
+		"/explore": {"source", "by=episode"}, "/explore.csv": {"source", "by=episode"}, "/explore.json": {"source",
+			"by=source"}, "/audit": source,
+		"/sources": {"of"}, "/search": {"q"}, "/release": {"rule=" + own, "subject"}, "/reveal": {"field", "of"},
+		"/block": {"of"}, "/erase": {"of"},
 		"/rules/{rule}/reset": {"subject"}, "/rules/{rule}/rollback": {"to=1"}, "/scheme": {"to=dark"},
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/console/shown"
 )
 
-// CSV writes rows for programs and spreadsheets, with --output csv. Heads are names of columns: RULE VERSION is rule_version. Lines end as
-// the tools of a shell have them.
+// CSV writes rows for programs and spreadsheets, with --output csv. Heads are names of columns: RULE VERSION is
+// rule_version. Lines end as the tools of a shell have them.
 func CSV[T any](o *Output, items []T, head []string, row func(T) []string) error {
 	out := bufio.NewWriter(o.Stdout) // keeps its first error
 	names := make([]string, len(head))
