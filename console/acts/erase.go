@@ -109,8 +109,8 @@ func readPerson(text string) (erasure.Person, error) {
 }
 
 // shownAs are the pseudonyms by which pages show a person, to whom they show pseudonyms.
-func (s *Service) shownAs(p *erasure.Person) []string {
-	shown := s.o.Masking.Masker.Value(access.Actor{}, p.Field.String(), p.Value)
+func shownAs(masker *access.Masker, p *erasure.Person) []string {
+	shown := masker.Value(access.Actor{}, p.Field.String(), p.Value)
 	if shown == p.Value {
 		return nil
 	}

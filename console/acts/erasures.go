@@ -138,7 +138,7 @@ func (s *Service) Erase(ctx context.Context, actor access.Actor, r EraseRequest)
 	work := func(ctx context.Context, progress func(string)) (erasure.Done, error) {
 		done, err := s.o.Erasing.Erase(ctx, erasure.Request{Person: person, By: actor.Name, Via: actor.Via,
 			Reason: r.Reason, DryRun: r.DryRun,
-			Shown: s.shownAs(&person), Progress: progress})
+			Shown: shownAs(s.o.Masking.Masker, &person), Progress: progress})
 		if err == nil && !r.DryRun {
 			s.log(actor, access.Erase, "subject "+done.Pseudonym)
 		}
