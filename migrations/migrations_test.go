@@ -166,7 +166,7 @@ func TestFromStep12(t *testing.T) {
 		"DROP TABLE weir.hits_beside, weir.pending_versions, weir.raised_limits, weir.allow_versions",
 		"ALTER TABLE weir.partition_states DROP COLUMN address", "ALTER TABLE weir.hits DROP COLUMN reason, DROP COLUMN opened, DROP COLUMN known_good, DROP COLUMN refused",
 		"DROP FUNCTION weir.end_unknown_canary, weir.refuse_change CASCADE",
-		"DROP TABLE weir.dossiers, weir.sign_ins, weir.sessions, weir.invites, weir.saved_views",
+		"DROP TABLE weir.dossiers, weir.sign_ins, weir.sessions, weir.session_keys, weir.invites, weir.saved_views",
 		`ALTER TABLE weir.rule_modes DROP COLUMN canary_share, DROP COLUMN canary_step, DROP COLUMN canary_since, DROP COLUMN canary_steps, DROP COLUMN canary_hold, DROP COLUMN predicted,
 			DROP COLUMN dossier, DROP COLUMN fell_generation CASCADE`,
 		"DROP VIEW weir.audit_v", "ALTER TABLE weir.audit DROP COLUMN before, DROP COLUMN after, DROP COLUMN via",
