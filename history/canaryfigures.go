@@ -25,8 +25,8 @@ const (
 // refused, in the minutes that are told of from the second whole one on: in the first, whoever was over the limit
 // already met the block all at once. It is known only where refused requests come back to the log.
 //
-// A block is of a known-good source where its episode is, or where one of the requests that it refused was: once a block
-// holds, its episode has no more requests to be known by. Gates name a block by the first 16 digits of its hit
+// A block is of a known-good source where its episode is, or where one of the requests that it refused was: once
+// a block holds, its episode has no more requests to be known by. Gates name a block by the first 16 digits of its hit
 // (gate.BlockID).
 func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64, since, now time.Time) (promotion.Observed, error) {
 	var blocks, good, released int64

@@ -161,7 +161,8 @@ func (m *Mask) ResolveObject(text string) (string, error) {
 	for i, word := range words {
 		if !strings.Contains(word, "=") {
 			if m.masker.word(m.actor, word, func(string, string) string { return hidden }) != word {
-				return "", fmt.Errorf("allowed: a subject with pseudonyms (ip=~…), since the role %s is not shown addresses",
+				return "", fmt.Errorf("allowed: a subject with pseudonyms (ip=~…), "+
+					"since the role %s is not shown addresses",
 					m.actor.Role)
 			}
 			continue

@@ -37,7 +37,8 @@ func (m *Masking) mayList(actor access.Actor, set *rules.Set) error {
 			if field, _ := list.Entries[j].Kind.Field(); mask.Masks(field.String()) {
 				return &Invalid{Field: "files", Got: "entries of " + string(list.Entries[j].Kind) + " in allow list " +
 					list.ID,
-					Allowed: fmt.Sprintf("none whose values the role %s is not shown: enter sources into a list that there is, by pseudonyms",
+					Allowed: fmt.Sprintf("none whose values the role %s is not shown: "+
+						"enter sources into a list that there is, by pseudonyms",
 						actor.Role)}
 			}
 		}

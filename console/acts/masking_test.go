@@ -169,12 +169,14 @@ func TestErrorsInWords(t *testing.T) {
 				strings.TrimPrefix(alice, "user=") + " at ~; nothing was done, look again"},
 		{&acts.AwayError{Store: "Redis", Consequence: "who knows", Cause: errors.New("dial 10.0.0.7:6379")},
 			"Redis does not answer: who knows"},
-		{context.DeadlineExceeded, "a store of the installation does not answer: nothing is known to be done; look before you ask again"},
+		{context.DeadlineExceeded, "a store of the installation does not answer: " +
+			"nothing is known to be done; look before you ask again"},
 		{&acts.UnfinishedError{Done: "it is written", Undone: "not more", Cause: errors.New("dial 10.0.0.7:6379")},
 			"it is written, but not more"},
 		{&rulestore.AllowRefusedError{Changes: []rulestore.AllowChange{{List: "office",
 			Refused: []string{"device alice"}}}},
-			"allow list office: 1 line about sources that a rule that blocks would count again; nothing was changed: demote the rule, change the list, watch the rule in shadow, promote it again"},
+			"allow list office: 1 line about sources that a rule that blocks would count again; " +
+				"nothing was changed: demote the rule, change the list, watch the rule in shadow, promote it again"},
 	} {
 		if got := acts.Words(mask, otto, tc.err); got != tc.want {
 			t.Errorf("%T is told as\n%s\nwant\n%s", tc.err, got, tc.want)

@@ -140,7 +140,8 @@ func (s *Service) Try(ctx context.Context, actor access.Actor, r TryRequest) (Tr
 	}
 	if err := s.o.Masking.tries(ctx, actor, r.Files, set); err != nil {
 		s.o.Logger.Warn("a trial cannot be audited", "error", err)
-		out.NoTraffic, out.Cause = "it cannot be written down just now who tries it, and so it is tried on no requests", err
+		out.NoTraffic = "it cannot be written down just now who tries it, and so it is tried on no requests"
+		out.Cause = err
 		return out, nil
 	}
 	err = tryTraffic(ctx, &s.o, set, stored, &out)

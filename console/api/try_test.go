@@ -74,7 +74,8 @@ func TestPlansNameNobody(t *testing.T) {
 			entries + "\n"}}
 	}
 	if got := b.ask(t, "adam", "POST", "/api/v1/apply", acts.ApplyRequest{Reason: "x",
-		Files: list(`[{cidr: 198.51.100.77, reason: "the CEO 198.51.100.78"}, {cidr: 203.0.113.9, reason: "alice at home"}]`)}); got.status != 200 {
+		Files: list(`[{cidr: 198.51.100.77, reason: "the partner 198.51.100.78"},
+			{cidr: 203.0.113.9, reason: "alice at home"}]`)}); got.status != 200 {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 	plain := []string{"198.51.100.77", "198.51.100.78", "203.0.113.9", "alice"}

@@ -43,7 +43,8 @@ func historyUncounted(c *call) (any, error) {
 	head := []string{"stream", "rule", "reason", "lineage", "source_partition", "keyed_partition", "minute", "events"}
 	return listed(c, counted(found.Sums, found.Total, found.Next), "uncounted", head,
 		func(s *history.UncountedSum) []string {
-			return []string{s.Stream, s.Rule, s.Reason, known(s.Lineage), known(s.Source), known(s.Keyed), s.Minute.String(), number(s.Events)}
+			return []string{s.Stream, s.Rule, s.Reason, known(s.Lineage), known(s.Source), known(s.Keyed),
+				s.Minute.String(), number(s.Events)}
 		})
 }
 

@@ -20,7 +20,8 @@ func newLimits(clock func() time.Time) limits {
 		failures: newLimiter(clock, rate{burst: 20, every: 6 * time.Second}, rate{burst: 400, every: 50 * time.Millisecond}),
 		answers: newLimiter(clock, rate{burst: 20, every: 6 * time.Second},
 			rate{burst: 400, every: 50 * time.Millisecond}),
-		lookups: newLimiter(clock, rate{burst: 60, every: time.Second}, rate{burst: 1000, every: 10 * time.Millisecond}),
+		lookups: newLimiter(clock, rate{burst: 60, every: time.Second},
+			rate{burst: 1000, every: 10 * time.Millisecond}),
 	}
 }
 

@@ -179,7 +179,8 @@ func TestNoNameTouchesWeirsOwnWords(t *testing.T) {
 	b := historytest.New(t)
 	b.Run(t, "SET search_path TO weir")
 	b.Run(t, `INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason)
-		VALUES ('login-burst', 1, 1, '{"id":"login-burst","owner":"search"}', '', '', 'ann', 'the rule of the search team')`)
+		VALUES ('login-burst', 1, 1, '{"id":"login-burst","owner":"search"}', '', '', 'ann',
+			'the rule of the search team')`)
 	trail := audit.NewTrail(b.DB)
 	eraser := erasure.New(b.DB, b.Streams)
 	for _, name := range hostileNames() {
@@ -242,11 +243,18 @@ func TestEveryReasonIsLookedThrough(t *testing.T) {
 	b := historytest.New(t)
 	b.Run(t, "SET search_path TO weir")
 	const reason = "Zoe.Quill is a partner, so is zoe.quill2; ~pseudo1 and the rest stay"
-	b.Run(t, "INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason) VALUES ('r', 1, 1, '{}', '', '', 'ann', $1)", reason)
-	b.Run(t, "INSERT INTO rule_modes (rule, mode, generation, changed_by, reason) VALUES ('r', 'shadow', 1, 'ann', $1)", reason)
-	b.Run(t, "INSERT INTO allow_versions (list, version, document, hash, created_at, author, reason) VALUES ('l', 1, '{}', '', now(), 'ann', $1)", reason)
-	b.Run(t, "INSERT INTO never_block_entries (prefix, added_by, via, reason) VALUES ('192.0.2.0/24', 'ann', 'local', $1)", reason)
-	b.Run(t, "INSERT INTO saved_views (made_by, name, query, shared) VALUES ('ann', 'rules', 'rule=zoe.quill', false), ('ann', 'hers', 'source=user%3D~pseudo1', false), ('ann', 'both', 'source=device%3Dtv%26user%3Dzoe.quill', false)")
+	b.Run(t, "INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason) "+
+		"VALUES ('r', 1, 1, '{}', '', '', 'ann', $1)", reason)
+	b.Run(t, "INSERT INTO rule_modes (rule, mode, generation, changed_by, reason) "+
+		"VALUES ('r', 'shadow', 1, 'ann', $1)", reason)
+	b.Run(t, "INSERT INTO allow_versions (list, version, document, hash, created_at, author, reason) "+
+		"VALUES ('l', 1, '{}', '', now(), 'ann', $1)", reason)
+	b.Run(t, "INSERT INTO never_block_entries (prefix, added_by, via, reason) "+
+		"VALUES ('192.0.2.0/24', 'ann', 'local', $1)", reason)
+	b.Run(t, "INSERT INTO saved_views (made_by, name, query, shared) "+
+		"VALUES ('ann', 'rules', 'rule=zoe.quill', false), "+
+		"('ann', 'hers', 'source=user%3D~pseudo1', false), "+
+		"('ann', 'both', 'source=device%3Dtv%26user%3Dzoe.quill', false)")
 	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "zoe.quill"},
 		Shown: []string{"~pseudo1"}, By: "root", Reason: "asked", DryRun: true}
 	eraser := erasure.New(b.DB, b.Streams)

@@ -216,7 +216,8 @@ func followed(rest string) bool {
 // texts replaces the person in texts that stay: the audit trail, and every reason.
 func (w *work) texts(ctx context.Context, also []string) error {
 	n, err := named(&w.person, w.done.Pseudonym, also, func(name string) (is bool, err error) {
-		return is, w.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM rule_versions WHERE lower(rule) = lower($1) OR strpos(lower(document), $2) > 0)
+		return is, w.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM rule_versions
+				WHERE lower(rule) = lower($1) OR strpos(lower(document), $2) > 0)
 			OR EXISTS (SELECT FROM allow_versions WHERE lower(list) = lower($1) OR strpos(lower(document), $2) > 0)
 			OR EXISTS (SELECT FROM audit WHERE lower(actor) = lower($1))`,
 			traffic.Printable(name), `"owner":"`+strings.ToLower(traffic.Printable(name))+`"`).Scan(&is)
@@ -226,7 +227,8 @@ func (w *work) texts(ctx context.Context, also []string) error {
 	}
 	if !n.words && w.person.Field != traffic.FieldIP {
 		w.left("the word alone in reasons", 0,
-			"it is a word of weir's, a name of the installation or shorter than 3 bytes: it is replaced where its field stands before it")
+			"it is a word of weir's, a name of the installation or shorter than 3 bytes: "+
+				"it is replaced where its field stands before it")
 	}
 	if err := w.trail(ctx, &n); err != nil {
 		return err
@@ -265,7 +267,8 @@ func (w *work) trail(ctx context.Context, n *names) error {
 		return err
 	}
 	for _, is := range changed {
-		if _, err := w.tx.Exec(ctx, "UPDATE audit SET object = $2, detail = $3, before = $4, after = $5, reason = $6 WHERE seq = $1",
+		if _, err := w.tx.Exec(ctx, "UPDATE audit SET object = $2, detail = $3, before = $4, after = $5, reason = $6 "+
+			"WHERE seq = $1",
 			is.Seq, is.Object, is.Detail, is.Before, is.After, is.Reason); err != nil {
 			return err
 		}

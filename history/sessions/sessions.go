@@ -55,7 +55,8 @@ func (s *Store) Take(ctx context.Context, token Hash, until time.Time) error {
 			takenGrace); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, "INSERT INTO sign_ins (token, next, expires_at) VALUES ($1, '', $2) ON CONFLICT DO NOTHING",
+		tag, err := tx.Exec(ctx, "INSERT INTO sign_ins (token, next, expires_at) VALUES ($1, '', $2) "+
+			"ON CONFLICT DO NOTHING",
 			token[:], until)
 		if err == nil && tag.RowsAffected() == 0 {
 			return postgres.ErrNotFound
@@ -123,7 +124,8 @@ func (s *Store) Look(ctx context.Context, token Hash, idle time.Duration) (Sessi
 
 // look returns the session, and whether its last use has to be written down anew.
 func (s *Store) look(ctx context.Context, token Hash, idle time.Duration) (who Session, stale bool, err error) {
-	err = s.db.QueryRow(ctx, `SELECT name, subject, groups, via, role, owners, created_at, expires_at, seen_at <= now() - $3::interval FROM sessions
+	err = s.db.QueryRow(ctx, `SELECT name, subject, groups, via, role, owners, created_at, expires_at,
+			seen_at <= now() - $3::interval FROM sessions
 		WHERE token = $1 AND expires_at > now() AND seen_at > now() - $2::interval`, token[:], idle, seenEvery).
 		Scan(&who.Name, &who.Subject, &who.Groups, &who.Via, &who.Role, &who.Owners, &who.Created, &who.Expires, &stale)
 	if err != nil {

@@ -119,10 +119,11 @@ func (in *installation) tablesOf(t *testing.T) {
 		"weir_route":   "partition_states event_minutes rule_event_minutes",
 		"weir_detect":  "partition_states partition_owners checkpoints checkpoint_pieces",
 		"weir_enforce": "rule_modes audit block_orders",
-		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes pending_versions " +
-			"raised_limits gap_acceptances block_orders never_block_entries",
+		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes " +
+			"pending_versions raised_limits gap_acceptances block_orders never_block_entries",
 		"weir_console": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes " +
-			"pending_versions raised_limits gap_acceptances block_orders never_block_entries sessions sign_ins invites saved_views",
+			"pending_versions raised_limits gap_acceptances block_orders never_block_entries " +
+			"sessions sign_ins invites saved_views",
 	}
 	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",
 		"saved_views": "weir_console", "session_keys": "weir_console"}

@@ -100,7 +100,8 @@ func (b *bed) fill() []string {
 	must(b.in.History.Partitions.Report(ctx, history.Live, []ingest.PartitionStatus{{Side: ingest.SideKeyed,
 		Partition: 0, Owner: "weir-1",
 		State: ingest.Halted, End: 90, Reason: why, GapSource: 0, GapOffset: 70}}))
-	dead, err := consume.NewDeadLetters(consume.DeadLetterOptions{Appender: b.in.Kafka.Appender(ingest.Live.Topics(b.in.Config.Namespace).Dead)})
+	topic := ingest.Live.Topics(b.in.Config.Namespace).Dead
+	dead, err := consume.NewDeadLetters(consume.DeadLetterOptions{Appender: b.in.Kafka.Appender(topic)})
 	must(err)
 	must(dead.Put(ctx, []traffic.DeadLetter{traffic.NewDeadLetter("route", "malformed", why, "requests",
 		traffic.Message{Value: []byte(why)})}))

@@ -56,7 +56,9 @@ type counters struct {
 func (in *Installation) AnswerCounters(h *Health) error {
 	asked := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_counters_requests_total",
-		Help: "Questions about one count (weir counters show), by HTTP status: 200 answered, 400, 404 and 414 asked wrongly, 421 of a partition that is not here, or for a name that anybody may have pointed here, 429 too many at once, 503 no answer in time.",
+		Help: "Questions about one count (weir counters show), by HTTP status: 200 answered, " +
+			"400, 404 and 414 asked wrongly, 421 of a partition that is not here, " +
+			"or for a name that anybody may have pointed here, 429 too many at once, 503 no answer in time.",
 	}, []string{"code"})
 	for _, code := range []int{
 		http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusRequestURITooLong, http.StatusMisdirectedRequest, http.StatusTooManyRequests, http.StatusServiceUnavailable,
@@ -123,7 +125,8 @@ func (c *counters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // foreignName is the answer to who asks for a name that somebody else may have pointed here.
-const foreignName = "counts are told to who asks for an address, localhost or a name without a dot: a name of anybody's may point here"
+const foreignName = "counts are told to who asks for an address, localhost or a name without a dot: " +
+	"a name of anybody's may point here"
 
 // ours reports whether a request is meant for this process. It asks nobody who he is, so a page of anybody's could read
 // what it tells, by a name of its own that leads here (DNS rebinding): it cannot by an address, nor by a name of one
