@@ -247,10 +247,15 @@ func TestTextAboutASource(t *testing.T) {
 		{"user=alice", "", ""},
 		{"user=a%C3%A9", "né aé aéa", "né " + m.Value(viewer, "user", "aé") + " aéa"},
 	} {
-		if got := m.TextAbout(viewer, tc.text, tc.about); got != tc.want {
+		about := func(actor Actor) *Mask {
+			mask := m.For(actor)
+			mask.Object(tc.about)
+			return mask
+		}
+		if got := about(viewer).Text(tc.text); got != tc.want {
 			t.Errorf("%s about %s is %s, want %s", tc.text, tc.about, got, tc.want)
 		}
-		if got := m.TextAbout(analyst, tc.text, tc.about); got != tc.text {
+		if got := about(analyst).Text(tc.text); got != tc.text {
 			t.Errorf("an analyst is shown %s", got)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -128,48 +127,6 @@ func (m *Masker) addresses(actor Actor, word string, as writing) string {
 			continue
 		}
 		out.WriteString(run)
-	}
-	return out.String()
-}
-
-// TextAbout is Text of what was written about sources that are named beside it: their values have pseudonyms in it wherever they are words of it,
-// too. about are subjects, or texts with subjects among their words, such as the object of an entry of the audit trail.
-func (m *Masker) TextAbout(actor Actor, text string, about ...string) string {
-	if !m.MasksAny(actor) || text == "" {
-		return text
-	}
-	text = m.Text(actor, text)
-	for _, object := range about {
-		for word := range strings.FieldsFuncSeq(object, func(r rune) bool { return strings.ContainsRune(wordEnds, r) }) {
-			values, err := traffic.Subject(word).Values()
-			if err != nil || !strings.Contains(word, "=") {
-				continue
-			}
-			for _, v := range values {
-				if !v.Missing && v.Value != "" && m.Masks(actor, v.Field) {
-					text = replaceWord(text, v.Value, m.Value(actor, v.Field, v.Value))
-				}
-			}
-		}
-	}
-	return text
-}
-
-// replaceWord puts with in the place of each word, whatever its case, that is a value.
-func replaceWord(text, value, with string) string {
-	var out strings.Builder
-	rest, before := text, rune(0)
-	for len(rest) > 0 {
-		if n := len(value); n <= len(rest) && strings.EqualFold(rest[:n], value) && !inWord(before) {
-			if next, _ := utf8.DecodeRuneInString(rest[n:]); n == len(rest) || !inWord(next) {
-				out.WriteString(with)
-				rest, before = rest[n:], 0
-				continue
-			}
-		}
-		r, size := utf8.DecodeRuneInString(rest)
-		out.WriteString(rest[:size])
-		rest, before = rest[size:], r
 	}
 	return out.String()
 }
