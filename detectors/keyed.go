@@ -12,10 +12,10 @@ import (
 // rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
 // units and packed samples. Formats 3 and 4 have the layout of format 2; what they allow, rules.UncountedRecordFormat and
 // rules.ReadingRecordFormat say. Format 5 brought tiers and extra values, format 6 what blocks reach and who is known
-// to be good, format 7 what gates refused.
+// to be good, format 7 what gates refused; format 8 has its layout, see rules.BudgetRecordFormat.
 const (
 	OldestRecordFormat = 1
-	RecordFormat       = 7
+	RecordFormat       = 8
 )
 
 // KnownRecordFormats names, for messages, the formats that this build writes and reads.

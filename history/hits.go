@@ -92,7 +92,8 @@ func (s *Store) HitsByID(ctx context.Context, prefix string, limit int) ([]Recor
 // they are those of its source that are not closed.
 func (s *Store) RowsOfEpisode(ctx context.Context, h *RecordedHit) ([]RecordedHit, error) {
 	q := HitQuery{Stream: h.Stream, Rule: h.Rule, Kind: h.Kind, Since: h.First, Until: max(h.Last, h.First) + 1, Merged: h.Phase == detectors.PhaseMerged}
-	if source, err := ParseSource(string(h.Subject)); err == nil {
+	if h.Subject != "" {
+		source := SourceOf(h.Subject)
 		q.Source = &source
 	}
 	w := q.where()

@@ -66,19 +66,23 @@ type Source struct {
 	parts []string
 }
 
+// SourceOf selects the rows of exactly a subject.
+func SourceOf(s traffic.Subject) Source { return Source{subject: s} }
+
 // ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field of an identity, or a canonical subject
-// (ip=192.0.2.1%2F32&device=tv-7). An address finds the subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
+// (ip=192.0.2.1%2F32&device=tv-7), see traffic.CutSource. An address finds the subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
 // A text that looks like one of these forms and is not is an error: no row has it, and an empty answer would look like
 // "nothing happened".
 func ParseSource(text string) (Source, error) {
 	if text == "" {
 		return Source{}, fmt.Errorf("source is empty: allowed are FIELD=VALUE and VALUE")
 	}
-	if s := traffic.Subject(text); wholeSubject(s) {
-		return Source{subject: s}, nil
+	subject, name, value := traffic.CutSource(text)
+	if subject != "" {
+		return Source{subject: subject}, nil
 	}
 	src := Source{any: true, text: text}
-	if name, value, ok := strings.Cut(text, "="); ok {
+	if strings.Contains(text, "=") {
 		field, known := traffic.ParseKeyField(name)
 		if !known || field.Field == traffic.FieldFallback {
 			return Source{}, fmt.Errorf("source %q: %q is no field of a subject; allowed: %s, {param}, attrs.NAME; a value with = in it needs its field before it, like session=%s",
@@ -107,20 +111,6 @@ func ParseSource(text string) (Source, error) {
 		src.forms = append(src.forms, string(traffic.AppendStoredValue(nil, src.text)))
 	}
 	return src, nil
-}
-
-// wholeSubject reports whether s is a canonical subject that plain FIELD=VALUE would read otherwise.
-func wholeSubject(s traffic.Subject) bool {
-	values, err := s.Values()
-	if err != nil || !strings.ContainsAny(string(s), "%&") {
-		return false
-	}
-	for _, v := range values {
-		if _, known := traffic.ParseKeyField(v.Field); !known {
-			return false
-		}
-	}
-	return true
 }
 
 // extraParts is how a subject may write a value beside the identity: as it is, and a long one as its digest.

@@ -38,6 +38,10 @@ func TestHitsBySource(t *testing.T) {
 		8:  subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice).Stored(),
 		9:  "ip=198.51.100.7%2F32&attrs.tenant=acme%20co&%7Bid%7D=7",
 		10: traffic.Subject("attrs.tenant=" + strings.Repeat("x", 70)).Stored(),
+		11: subject(traffic.Identity{IP: addr("198.51.100.8"), User: "alice&device=tv"}, 32, 64, traffic.FieldIP, traffic.FieldUser),
+		12: subject(traffic.Identity{Device: "tv 9", User: "alice"}, 0, 0, traffic.FieldDevice, traffic.FieldUser),
+		13: subject(traffic.Identity{User: "bob", Session: "x"}, 0, 0, traffic.FieldUser, traffic.FieldSession),
+		14: subject(traffic.Identity{User: "bob&session=x"}, 0, 0, traffic.FieldUser),
 	}
 	var hits []detectors.Hit
 	for n, s := range subjects {
@@ -76,6 +80,15 @@ func TestHitsBySource(t *testing.T) {
 		{"ip=198.51.100.7%2F32&attrs.tenant=acme%20co&%7Bid%7D=7", []int64{9}},
 		{"attrs.tenant=" + strings.Repeat("x", 70), []int64{10}},
 		{"user=192.0.2.1&session=x", nil},
+		{"user=alice&device=tv", []int64{11}}, // no subject has its fields in this order
+		{traffic.SourceText("user", "alice&device=tv"), []int64{11}},
+		{"user=alice%26device%3Dtv", []int64{11}},
+		{"device=tv%209", []int64{12}},
+		{"device=tv 9", []int64{12}},
+		{"device=tv%209&user=alice", []int64{12}},
+		{"user=bob", []int64{13}},
+		{"user=bob&session=x", []int64{13}},
+		{traffic.SourceText("user", "bob&session=x"), []int64{14}},
 	}
 	for _, tt := range tests {
 		source, err := history.ParseSource(tt.source)

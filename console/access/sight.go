@@ -142,10 +142,10 @@ func (m *Mask) ResolveSource(text string) (string, error) {
 	}
 	plain, err := m.masker.ResolveSource(m.actor, text)
 	if err == nil && text != "" {
-		if field, value, ok := strings.Cut(plain, "="); ok && !strings.ContainsAny(plain, "%&") {
+		if subject, field, value := traffic.CutSource(plain); subject != "" {
+			m.meetSubject(subject)
+		} else if field != "" {
 			m.meet(field, value)
-		} else {
-			m.meetSubject(traffic.Subject(plain))
 		}
 	}
 	return plain, err

@@ -14,18 +14,18 @@ func (m *Masker) ResolveSource(actor Actor, text string) (string, error) {
 	if m == nil || text == "" {
 		return text, nil
 	}
-	name, value, named := strings.Cut(text, "=")
+	subject, name, value := traffic.CutSource(text)
 	switch {
-	case named && !strings.ContainsAny(text, "%&"):
-		value, err := m.Resolve(actor, name, value)
-		return name + "=" + value, err
-	case named:
-		s, err := m.ResolveSubject(actor, traffic.Subject(text))
+	case subject != "":
+		s, err := m.ResolveSubject(actor, subject)
 		return string(s), err
+	case name != "":
+		value, err := m.Resolve(actor, name, value)
+		return traffic.SourceText(name, value), err
 	}
 	for _, field := range m.fields {
 		if value, ok := m.cipher.open(field, text); ok {
-			return field + "=" + value, nil
+			return traffic.SourceText(field, value), nil
 		}
 	}
 	if m.MasksAny(actor) {

@@ -65,13 +65,19 @@ func unerased(err error) error {
 	return err
 }
 
-// readPerson reads FIELD=VALUE.
+// readPerson reads FIELD=VALUE, see traffic.CutSource.
 func readPerson(text string) (erasure.Person, error) {
 	fields := make([]string, traffic.NumFields)
 	for f := range traffic.NumFields {
 		fields[f] = f.String()
 	}
-	name, value, _ := strings.Cut(text, "=")
+	subject, name, value := traffic.CutSource(text)
+	if values, err := subject.Values(); err == nil && len(values) == 1 { // an address with its prefix
+		name, value = values[0].Field, values[0].Value
+	} else if subject != "" {
+		return erasure.Person{}, &Invalid{Field: "subject", Got: text, Allowed: "FIELD=VALUE of one field; " +
+			"a value that has & in it is written as a subject has it, with %26"}
+	}
 	field, known := traffic.ParseField(name)
 	if !known {
 		allowed := strings.Join(fields, ", ") + ", each with =VALUE"

@@ -26,6 +26,9 @@ func TestErasePerson(t *testing.T) {
 		"ip=192.0.2":       "an address",
 		"ip=192.0.0.0/16":  "/24 or longer",
 		"ip=2001:db8::/32": "IPv6 /48 or longer",
+
+		"user=bob&session=x":          "FIELD=VALUE of one field",
+		"ip=192.0.2.1%2F32&device=tv": "FIELD=VALUE of one field",
 	} {
 		_, err := new(acts.Service).Erase(t.Context(), access.Actor{Name: "root", Role: access.Admin}, acts.EraseRequest{Subject: subject, Reason: "asked for it"})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -38,6 +41,45 @@ func TestErasePerson(t *testing.T) {
 			t.Errorf("%v: %v", role, err)
 		}
 	}
+}
+
+// TestErasesWhoIsNamed: whatever a person calls himself, he is erased, and nobody whose name begins as his.
+func TestErasesWhoIsNamed(t *testing.T) {
+	t.Parallel()
+	for subject, want := range map[string]string{
+		"user=alice":                 "alice",
+		"user=rule":                  "rule",
+		"user=alice&device=tv":       "alice&device=tv",
+		"user=alice%26device%3Dtv":   "alice&device=tv",
+		"user=bob%26session%3Dx":     "bob&session=x",
+		"user=alice%20smith":         "alice smith",
+		"user=100%":                  "100%",
+		"ip=192.0.2.1":               "192.0.2.1/32",
+		"ip=192.0.2.1%2F32":          "192.0.2.1/32",
+		"device=a=b":                 "a=b",
+		"session=\u202e;x":           "\u202e;x",
+		"user=" + `"' OR 1=1 --`:     `"' OR 1=1 --`,
+		"api_key=~notapseudonym&a=b": "~notapseudonym&a=b",
+	} {
+		asked := &named{}
+		_, err := eraserOf(t, asked).Erase(t.Context(), access.Actor{Name: "root", Role: access.Admin},
+			acts.EraseRequest{Subject: subject, Reason: "asked for it", Wait: time.Minute})
+		got := asked.person.Value
+		if asked.person.Field == traffic.FieldIP {
+			got = asked.person.Prefix.String()
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %q is erased, %v, want %q", subject, got, err, want)
+		}
+	}
+}
+
+// named remembers who was to be erased.
+type named struct{ person erasure.Person }
+
+func (n *named) Erase(_ context.Context, r erasure.Request) (erasure.Done, error) {
+	n.person = r.Person
+	return erasure.Done{}, nil
 }
 
 // slow erases in a minute, by the clock of a bubble.
@@ -59,7 +101,7 @@ func (s *slow) Erase(ctx context.Context, r erasure.Request) (erasure.Done, erro
 	}
 }
 
-func eraserOf(t *testing.T, s *slow) *acts.Service {
+func eraserOf(t *testing.T, s acts.Erasing) *acts.Service {
 	t.Helper()
 	does, err := acts.New(acts.Options{Erasing: s, Rules: struct{ acts.Rules }{}, Gates: struct{ acts.Gates }{}, Blocks: struct{ acts.Blocks }{},
 		Releases: struct{ acts.Releases }{}, Documents: struct{ acts.Documents }{},

@@ -165,7 +165,7 @@ func aboutHref(field, value string) string {
 			value = prefix.Addr().String()
 		}
 	}
-	return "/sources?of=" + url.QueryEscape(field+"="+value)
+	return "/sources?of=" + url.QueryEscape(traffic.SourceText(field, value))
 }
 
 // eventView is one event of the evidence.

@@ -109,20 +109,22 @@ func (r *reading) sourceAsked(of string) (wanted history.Source, plain string, s
 		return history.Source{}, "", "", &badRequest{"of", shown.Text(of), "FIELD=VALUE, such as ip=203.0.113.9 or device=tv-7, a subject, or a value: " + err.Error()}
 	}
 	plain = of
-	if name, value, ok := strings.Cut(of, "="); ok && !strings.ContainsAny(of, "%&") {
+	subject, name, value := traffic.CutSource(of)
+	switch {
+	case subject != "":
+		if subject, err = r.mask.ResolveSubject(subject); err != nil {
+			return refused(err)
+		}
+		plain = string(subject)
+	case name != "":
 		if value, err = r.mask.Resolve(name, value); err != nil {
 			return refused(err)
 		}
-		plain = name + "=" + value
+		plain = traffic.SourceText(name, value)
 		if _, known := traffic.ParseKeyField(name); known {
 			subject = traffic.SubjectOf([]traffic.SubjectValue{{Field: name, Value: value}})
 		}
-	} else if s := traffic.Subject(of); ok {
-		if s, err = r.mask.ResolveSubject(s); err != nil {
-			return refused(err)
-		}
-		plain, subject = string(s), s
-	} else if r.mask.Any() {
+	case r.mask.Any():
 		return refused(fmt.Errorf("the role %s names values by their field", r.visit.Actor.Role))
 	}
 	if wanted, err = history.ParseSource(plain); err != nil {

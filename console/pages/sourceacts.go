@@ -302,7 +302,7 @@ func (p acting) eraseForm(r *http.Request, of string) (*actForm, string, error) 
 			"All of it is done at once, or nothing. With a large history it takes minutes, and goes on when this page is closed; the audit trail tells when it is done.",
 		},
 		Hidden: []param{{"of", of}}, Confirm: "Erase it for good",
-	}, values[0].Field + "=" + values[0].Value, nil
+	}, traffic.SourceText(values[0].Field, values[0].Value), nil
 }
 
 func (p acting) erase(w http.ResponseWriter, r *http.Request) error {

@@ -116,9 +116,15 @@ func nameable(r *reading, source, by string) (string, bool) {
 	if by == r.visit.Actor.Name {
 		return "", false
 	}
-	masked := string(r.mask.Subject(traffic.Subject(source)))
-	if name, value, ok := strings.Cut(source, "="); ok && !strings.ContainsAny(source, "%&") {
-		masked = name + "=" + r.mask.Value(name, value)
+	subject, name, value := traffic.CutSource(source)
+	var masked string
+	switch {
+	case subject != "":
+		masked = string(r.mask.Subject(subject))
+	case name != "":
+		masked = traffic.SourceText(name, r.mask.Value(name, value))
+	default:
+		return "", false
 	}
 	_, err := r.filterSource(masked)
 	return masked, err == nil && masked != source

@@ -204,7 +204,7 @@ func (x *Explorer) decided(ctx context.Context, st *Story) error {
 	if len(all) > 0 {
 		st.Subject = all[len(all)-1].Subject
 	}
-	if source, err := history.ParseSource(string(st.Subject)); err == nil {
+	if source := history.SourceOf(st.Subject); st.Subject != "" {
 		since := st.began()
 		released, err := x.store.Decisions(ctx, history.DecisionQuery{
 			Stream: history.Live, Rule: st.Rule, Source: &source, Action: blocklist.ActionReleased, Since: since,
@@ -235,11 +235,11 @@ func (st *Story) began() traffic.Time {
 }
 
 func (x *Explorer) acted(ctx context.Context, st *Story) error {
-	source, err := history.ParseSource(string(st.Subject))
-	if err != nil || st.Subject == "" {
+	if st.Subject == "" {
 		return nil // nobody is blocked: there is nothing to act on
 	}
-	f := Filter{Rule: st.Rule, Since: st.began()}
-	st.Acts, err = x.actsOn(ctx, &source, &f)
+	source, f := history.SourceOf(st.Subject), Filter{Rule: st.Rule, Since: st.began()}
+	acts, err := x.actsOn(ctx, &source, &f)
+	st.Acts = acts
 	return err
 }

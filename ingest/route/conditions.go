@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/condition"
@@ -38,6 +39,7 @@ func (v *routingVersion) compileConditions(before *routingVersion, all []rules.V
 		v.conditions[expr] = c
 		return c, nil
 	}
+	owners := map[string]int{}
 	for i := range all {
 		d, rule := &all[i].Document, &v.rules[i]
 		if d.Match.When != "" {
@@ -53,7 +55,19 @@ func (v *routingVersion) compileConditions(before *routingVersion, all []rules.V
 			}
 			rule.tiers = append(rule.tiers, c)
 		}
+		if rule.when == nil && rule.tiers == nil {
+			continue
+		}
+		owner, known := owners[d.Owner]
+		if !known {
+			owner = len(owners)
+			owners[d.Owner] = owner
+		}
+		rule.owner = owner
+		w := rule.weight()
+		v.weight.Steps, v.weight.Reads = v.weight.Steps+w.Steps, v.weight.Reads+w.Reads
 	}
+	v.owners = len(owners)
 	return nil
 }
 
@@ -61,9 +75,14 @@ func (v *routingVersion) compileConditions(before *routingVersion, all []rules.V
 // index: conditions cost more.
 func (r *eventRouter) judge(v *routingVersion) {
 	out := &r.out
+	r.admission.admit(v, r.matched, &r.event)
 	kept := r.matched[:0]
 	for _, i := range r.matched {
 		if when := v.rules[i].when; when != nil {
+			if r.admission.beyond(i) {
+				out.turned = append(out.turned, turnedAway{i, condition.FaultBudget})
+				continue
+			}
 			if holds, fault := when.Holds(&r.event); !holds {
 				out.turned = append(out.turned, turnedAway{i, fault})
 				continue
@@ -79,8 +98,12 @@ func (r *eventRouter) judge(v *routingVersion) {
 // that it may have the greatest counts.
 func (r *eventRouter) tierOf(rule *routedRule, w *watching) {
 	may := rules.TierSet(0)
+	beyond := r.admission.beyond(w.rule)
 	for n, c := range rule.tiers {
-		holds, fault := c.Holds(&r.event)
+		holds, fault := false, condition.FaultBudget
+		if !beyond {
+			holds, fault = c.Holds(&r.event)
+		}
 		switch {
 		case fault != condition.Fine:
 			may = may.With(n + 1)
@@ -102,4 +125,67 @@ func (w *watching) settle(d *rules.Document, unjudged rules.TierSet, tier int) {
 	}
 	w.may = unjudged.With(tier)
 	w.tier = d.Greatest(w.may)
+}
+
+// admission is the rules whose conditions the budget of an event has no room for (condition.Budget).
+type admission struct {
+	over   []int // ascending
+	shares []condition.Share
+	budget condition.Budget
+}
+
+// beyond reports whether the conditions of a rule are not judged of the event.
+func (a *admission) beyond(rule int) bool {
+	if len(a.over) == 0 {
+		return false
+	}
+	_, found := slices.BinarySearch(a.over, rule)
+	return found
+}
+
+// admit decides which of the matched rules' conditions are judged.
+func (a *admission) admit(v *routingVersion, matched []int, e *condition.Event) {
+	a.over = a.over[:0]
+	if v.format < rules.BudgetRecordFormat || v.weight.Steps+v.weight.Reads*e.Units() <= condition.MaxEventCost {
+		return
+	}
+	a.shares = a.shares[:0]
+	for _, i := range matched {
+		if rule := &v.rules[i]; rule.when != nil || rule.tiers != nil {
+			a.shares = append(a.shares, condition.Share{Rule: i, Owner: rule.owner, Cost: rule.weight().Steps})
+		}
+	}
+	// First without texts: to find the values of attrs costs something, too.
+	a.shares, a.over = a.budget.Divide(a.shares, v.owners, a.over)
+	for i := range a.shares {
+		a.shares[i].Cost = v.rules[a.shares[i].Rule].cost(e)
+	}
+	a.shares, a.over = a.budget.Divide(a.shares, v.owners, a.over)
+	slices.Sort(a.over)
+}
+
+// weight is what the rule's conditions cost whatever the event is.
+func (r *routedRule) weight() (of condition.Cost) {
+	add := func(c *condition.Condition) {
+		w := c.Weight()
+		of.Steps, of.Reads = of.Steps+w.Steps, of.Reads+w.Reads
+	}
+	if r.when != nil {
+		add(r.when)
+	}
+	for _, c := range r.tiers {
+		add(c)
+	}
+	return of
+}
+
+// cost is what judging an event by the rule's conditions costs, whether or not all of them have to be asked.
+func (r *routedRule) cost(e *condition.Event) (units int64) {
+	if r.when != nil {
+		units = r.when.Cost(e)
+	}
+	for _, c := range r.tiers {
+		units += c.Cost(e)
+	}
+	return units
 }

@@ -194,7 +194,7 @@ func TestConditionsMetric(t *testing.T) {
 		var want strings.Builder
 		fmt.Fprintf(&want, "# HELP %s %s\n# TYPE %s counter\n", m.name, m.help, m.name)
 		for _, rule := range m.rules {
-			for _, reason := range []string{"cost", "size", "type", "value"} {
+			for _, reason := range []string{"budget", "cost", "size", "type", "value"} {
 				n := 0
 				if rule == "c-both" && reason == "cost" {
 					n = m.n

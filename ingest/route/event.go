@@ -103,6 +103,7 @@ type eventRouter struct {
 	hints   *hints // nil: each event of a good source tells of it
 	extra   extraValues
 	judged  []uint8 // by allow list: what it says of the event
+	admission
 }
 
 // read decides everything about m that goes into its records. progress is the greatest event time before m.

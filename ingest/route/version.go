@@ -23,6 +23,8 @@ type routingVersion struct {
 	index      *rules.Index
 	rules      []routedRule
 	conditions map[string]*condition.Condition // of rules, by their text
+	owners     int                             // how many own rules with conditions
+	weight     condition.Cost                  // of all conditions of all rules
 	dimensions []dimension                     // distinct, in the order in which rules use them first
 	extras     []rules.ExtraField
 	allow      []*allowIndex // ascending by id
@@ -42,6 +44,7 @@ type routedRule struct {
 	allow     []int                // indexes into version.allow
 	when      *condition.Condition // nil: it has none
 	tiers     []*condition.Condition
+	owner     int // from 0 to version.owners, of a rule with conditions
 	document  *rules.Document
 	block     []traffic.KeyField // the key of its block
 	scope     blockScope

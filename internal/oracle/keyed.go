@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 7.
+// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 8.
 type Keyed struct {
 	Kind          byte // 1 event, 2 tick, 3 loss
 	Generation    uint64
@@ -34,8 +34,8 @@ var errShort = errors.New("keyed record ends early")
 
 // ReadKeyed takes a record apart.
 func ReadKeyed(b []byte) (Keyed, error) {
-	if len(b) < 2 || b[0] < 1 || b[0] > 7 {
-		return Keyed{}, errors.New("not a keyed record of formats 1 to 7")
+	if len(b) < 2 || b[0] < 1 || b[0] > 8 {
+		return Keyed{}, errors.New("not a keyed record of formats 1 to 8")
 	}
 	k := Keyed{Kind: b[1]}
 	format := b[0]

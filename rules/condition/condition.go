@@ -49,17 +49,18 @@ type Fault uint8
 
 // The faults. Each is a reason that can label a counter.
 const (
-	Fine       Fault = iota // there is none
-	FaultType               // a value within attrs has a type that the operator does not take
-	FaultValue              // division by zero, overflow, a text that is no number
-	FaultSize               // an object or a list of attrs beyond MaxComposite
-	FaultCost               // more steps than MaxCost
+	Fine        Fault = iota // there is none
+	FaultType                // a value within attrs has a type that the operator does not take
+	FaultValue               // division by zero, overflow, a text that is no number
+	FaultSize                // an object or a list of attrs beyond MaxComposite
+	FaultCost                // more steps than MaxCost
+	FaultBudget              // beyond what all conditions together may cost for one event, MaxEventCost
 	NumFaults
 )
 
 // String is the fault as a counter's label.
 func (f Fault) String() string {
-	names := [NumFaults]string{"fine", "type", "value", "size", "cost"}
+	names := [NumFaults]string{"fine", "type", "value", "size", "cost", "budget"}
 	if f < NumFaults {
 		return names[f]
 	}
@@ -89,7 +90,8 @@ type Condition struct {
 	source  string
 	values  []value
 	reads   []string
-	strict  bool        // see Language.CompileStrict
+	strict  bool // see Language.CompileStrict
+	weight  weight
 	clause  clause      // nil: the program
 	program cel.Program // nil: the clause
 }

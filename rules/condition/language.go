@@ -121,6 +121,7 @@ func (l *Language) compile(expr string, how mode) (*Condition, error) {
 	if !how.program {
 		c.clause = compiler{c.values, how.strict}.clause(checked.NativeRep().Expr())
 	}
+	c.weight = weigh(checked.NativeRep().Expr(), c.values, c.clause == nil)
 	if c.clause != nil {
 		return c, nil
 	}

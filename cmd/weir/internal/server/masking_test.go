@@ -222,17 +222,21 @@ func (w *walk) values() []string {
 // unquoted is a text whose JSON escapes are resolved, as far as they are some.
 func unquoted(text string) string {
 	var out strings.Builder
-	for text != "" {
-		c, _, rest, err := strconv.UnquoteChar(text, 0)
+	for {
+		plain, rest, found := strings.Cut(text, `\`)
+		out.WriteString(plain)
+		if !found {
+			return out.String()
+		}
+		c, _, after, err := strconv.UnquoteChar(`\`+rest, 0)
 		if err != nil {
-			out.WriteByte(text[0])
-			text = text[1:]
+			out.WriteByte('\\')
+			text = rest
 			continue
 		}
 		out.WriteRune(c)
-		text = rest
+		text = after
 	}
-	return out.String()
 }
 
 // asks are the requests of a route: by what the role is shown, by canaries, by guesses, and by nonsense.
