@@ -1,7 +1,6 @@
 package rulestore
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,6 +47,7 @@ const (
 	ChangeWithdrawn ChangeKind = "withdrawn" // what is pending is no more: the document is that of the version that acts
 	ChangeRestored  ChangeKind = "restored"  // was removed before; starts in shadow
 	ChangeUnchanged ChangeKind = "unchanged" // no new version
+	ChangeText      ChangeKind = "text"      // no new version: comments, notation or tests of the one that there is
 	ChangeRemoved   ChangeKind = "removed"   // its versions and history stay
 	ChangeKept      ChangeKind = "kept"      // not among the documents; Prune would remove it
 )
@@ -79,6 +78,12 @@ type Plan struct {
 func (p *Plan) Changed() bool {
 	return slices.ContainsFunc(p.Changes, func(c RuleChange) bool { return c.Kind != ChangeUnchanged && c.Kind != ChangeKept }) ||
 		slices.ContainsFunc(p.AllowLists, func(c AllowChange) bool { return c.Kind != ChangeUnchanged && c.Kind != ChangeKept })
+}
+
+// Differs reports whether anything that acts would be changed: a text alone does not.
+func (p *Plan) Differs() bool {
+	return (&Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), func(c RuleChange) bool { return c.Kind == ChangeText }),
+		AllowLists: p.AllowLists}).Changed()
 }
 
 // RefusedError says that nothing was applied because rules that block would be removed.
@@ -116,16 +121,13 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 			return err
 		}
 		steps, err := planRules(stored, docs, opts, now)
+		if err == nil {
+			err = otherTexts(ctx, tx, steps)
+		}
 		if err != nil {
 			return err
 		}
-		refused := &RefusedError{}
-		for _, step := range steps {
-			plan.Changes = append(plan.Changes, step.RuleChange)
-			if len(step.Refused) > 0 {
-				refused.Changes = append(refused.Changes, step.RuleChange)
-			}
-		}
+		refused := plan.take(steps)
 		lists, err := loadAllow(ctx, tx)
 		if err != nil {
 			return err
@@ -189,9 +191,11 @@ type step struct {
 	next   rules.Version
 	edited bool // next is to be stored
 	source string
-	adopts *Rule          // whose pending version is to act: the rule does not block any more
-	ends   Outcome        // of what was pending; empty where nothing was, or goes on
-	beside *rules.Version // of the rule too afterwards: what acts while next is pending, or what stays pending; nil for none
+	// replaces is the text that source takes the place of, where the document stays and the text does not; else nil.
+	replaces *string
+	adopts   *Rule          // whose pending version is to act: the rule does not block any more
+	ends     Outcome        // of what was pending; empty where nothing was, or goes on
+	beside   *rules.Version // of the rule too afterwards: what acts while next is pending, or what stays pending; nil for none
 }
 
 // names are the allow lists that the rule's versions name afterwards.
@@ -206,119 +210,13 @@ func (st *step) names() []string {
 	return list
 }
 
-func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time) ([]step, error) {
-	byID := make(map[string]*Rule, len(stored))
-	for i := range stored {
-		byID[stored[i].Newest.Version.ID] = &stored[i]
-	}
-	seen := make(map[string]bool, len(docs))
-	steps := make([]step, 0, len(docs)+len(stored))
-	for _, d := range docs {
-		if seen[d.ID] {
-			return nil, fmt.Errorf("rule %s is given twice", d.ID)
-		}
-		seen[d.ID] = true
-		st := planRule(byID[d.ID], d, now)
-		st.was = byID[d.ID]
-		steps = append(steps, st)
-	}
-	for id, r := range byID {
-		if seen[id] || r.Removed || opts.Alone && !opts.Prune {
-			continue
-		}
-		st := planAbsent(r, opts.Prune)
-		st.was = r
-		steps = append(steps, st)
-	}
-	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.Rule, b.Rule) })
-	return steps, nil
-}
-
-// planRule plans for a rule that is among the documents; r is nil for a new one.
-func planRule(r *Rule, d Document, now time.Time) step {
-	if r == nil {
-		next, _ := rules.NextVersion(nil, d.Document)
-		return step{next: next, edited: true, source: d.Source, RuleChange: RuleChange{
-			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
-	}
-	if r.Pending != nil && r.Pending.Version.Equal(&d.Document) {
-		return planPending(r, d.Source)
-	}
-	prev := r.Newest.Version
-	next, edited := r.used.Next(&prev, d.Document)
-	st := step{next: next, edited: edited, source: d.Source, RuleChange: RuleChange{Rule: d.ID, Kind: ChangeUnchanged,
-		Version: next.Number, Mode: r.Mode, Warming: next.Lineage != prev.Lineage}}
-	if edited {
-		st.Kind, st.Diff = ChangeEdited, rules.Diff(&prev.Document, &next.Document)
-	}
-	switch {
-	case r.Removed:
-		st.Kind, st.Mode, st.Warming = ChangeRestored, rules.ModeShadow, true
-	case edited && r.Mode.Blocks():
-		if st.Pending = r.mayBlockMore(&next.Document, now); len(st.Pending) > 0 {
-			st.next, st.Kind, st.Warming = r.used.Pending(d.Document), ChangePending, true
-			st.Version, st.beside = st.next.Number, &r.Newest.Version
-		}
-	}
-	switch {
-	case edited:
-		st.ends = OutcomeReplaced // also of one that a build has left which knows of none
-	case r.Pending != nil:
-		st.Kind, st.ends, st.Diff = ChangeWithdrawn, OutcomeWithdrawn, rules.Diff(&r.Pending.Version.Document, &prev.Document)
-	}
-	return st
-}
-
-// planPending plans for a rule whose pending version is what its document says. Where the rule does not block any more, that version
-// may act as any other.
-func planPending(r *Rule, source string) step {
-	v := r.Pending.Version
-	st := step{next: v, source: source, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
-	if r.Mode.Blocks() {
-		st.beside = &r.Newest.Version
-	} else {
-		st.Kind, st.adopts, st.Diff = ChangeEdited, r, rules.Diff(&r.Newest.Version.Document, &v.Document)
-	}
-	return st
-}
-
-// mayBlockMore gives the reasons why next must not act at once in the place of the version that acts, of a rule that blocks. A limit that
-// is raised for a time, and comes down again, must not lead to a block under next either.
-func (r *Rule) mayBlockMore(next *rules.Document, now time.Time) []string {
-	reasons := rules.MayBlockMore(&r.Newest.Version.Document, next)
-	if r.Raised.In(now) && r.Raised.Limit > next.Limit {
-		for _, reason := range raiseMayBlockMore(next, r.Raised.Limit) {
-			reasons = append(reasons, "while the limit is raised, "+reason)
-		}
-	}
-	return reasons
-}
-
-// planAbsent plans for a stored rule that is not among the documents.
-func planAbsent(r *Rule, prune bool) step {
-	v := r.Newest.Version
-	st := step{next: v, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeKept, Version: v.Number, Mode: r.Mode}}
-	if r.Pending != nil {
-		st.beside = &r.Pending.Version
-	}
-	if prune {
-		st.Kind, st.Diff = ChangeRemoved, rules.Diff(&v.Document, nil)
-		if r.Mode.Blocks() {
-			st.Refused = []string{"it blocks"}
-		} else {
-			st.Mode, st.ends = rules.ModeOff, OutcomeRemoved
-		}
-	}
-	return st
-}
-
 func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, by audit.Entry) (routing int64, err error) {
 	by.Actor, by.Reason = traffic.Printable(by.Actor), traffic.Printable(by.Reason)
 	changed := false
 	for i := range steps {
 		st := &steps[i]
 		b.object = "rule " + st.Rule
-		st.keepSource(b)
+		st.keepText(b, by)
 		if st.Kind != ChangeUnchanged && st.Kind != ChangeKept {
 			changed = true
 			if err := st.apply(b, by); err != nil {
@@ -374,6 +272,9 @@ func (st *step) apply(b *batch, by audit.Entry) (err error) {
 		if err := st.insertVersion(b, by.Actor, by.Reason); err != nil {
 			return err
 		}
+	}
+	if st.Kind == ChangeText {
+		by.Before, by.After = st.texts()
 	}
 	by.Detail = fmt.Sprintf("%s, version %d: %s", st.Kind, st.Version, strings.Join(st.Diff, "; "))
 	b.audit(by)

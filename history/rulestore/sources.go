@@ -2,15 +2,18 @@ package rulestore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
 // Document is a rule to apply: the document, and the YAML that it was read from, kept for people; it may be empty, and then what was kept
-// stays. The text is no part of the version: one that says the same in other words takes its place.
+// stays. The text is no part of the version: one that says the same in other words makes none, and is kept beside the one before.
 type Document struct {
 	rules.Document
 	Source string
@@ -31,13 +34,57 @@ func WithSources(set *rules.Set) []Document {
 	return out
 }
 
-// keepSource keeps the text of a document that is stored already: its comments and tests may be others.
-func (st *step) keepSource(b *batch) {
-	if st.edited || st.source == "" {
-		return
+// otherTexts finds the steps that leave a document as it is and its text not. The text is what people go by who promote the rule, so
+// that to change it is an act as any other: its owner's, and audited.
+func otherTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
+	var names []string
+	var numbers []int
+	var hashes [][]byte
+	at := map[string]*step{}
+	for i := range steps {
+		st := &steps[i]
+		if st.edited || st.source == "" || st.Kind == ChangeKept || st.Kind == ChangeRemoved {
+			continue
+		}
+		hash := sha256.Sum256([]byte(traffic.Printable(st.source)))
+		names, numbers, hashes = append(names, st.Rule), append(numbers, st.next.Number), append(hashes, hash[:])
+		at[st.Rule] = st
 	}
-	b.queue("UPDATE "+st.table()+" SET source = $3 WHERE rule = $1 AND version = $2 AND source <> $3",
-		st.Rule, st.next.Number, traffic.Printable(st.source))
+	rows, err := tx.Query(ctx, `SELECT n.rule, v.source FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS n (rule, version, hash)
+		JOIN `+allVersions+` ON v.rule = n.rule AND v.version = n.version
+		WHERE sha256(convert_to(v.source, 'UTF8')) <> n.hash`, names, numbers, hashes)
+	if err != nil {
+		return err
+	}
+	var rule, stored string
+	_, err = pgx.ForEachRow(rows, []any{&rule, &stored}, func() error {
+		st := at[rule]
+		if st.Kind == ChangeUnchanged {
+			st.Kind = ChangeText
+		}
+		st.Diff = append(st.Diff, "text: other comments, notation or tests, which change nothing that acts")
+		text := stored
+		st.replaces = &text
+		return nil
+	})
+	return err
+}
+
+// keepText queues the text of a document that is stored already. What was stored with the version stays.
+func (st *step) keepText(b *batch, by audit.Entry) {
+	if st.replaces != nil {
+		b.queue("INSERT INTO rule_texts (rule, version, source, author, reason) VALUES ($1, $2, $3, $4, $5)",
+			st.Rule, st.next.Number, traffic.Printable(st.source), by.Actor, by.Reason)
+	}
+}
+
+// texts are the parts of an entry of the audit trail that tell the texts before and afterwards apart.
+func (st *step) texts() (before, after string) {
+	name := func(text string) string {
+		hash := sha256.Sum256([]byte(text))
+		return "text " + shortHash(hex.EncodeToString(hash[:]))
+	}
+	return name(*st.replaces), name(traffic.Printable(st.source))
 }
 
 // Sources fills in the texts of the newest and the pending versions of rules that List gave.

@@ -84,7 +84,7 @@ func diffFiles(ctx context.Context, h *Host, in Installation, from []string, pru
 		return false, Worded(len(files), from, desk.Told(err))
 	}
 	plan := done.Plan
-	differs = plan.Changed()
+	differs = plan.Differs()
 	if h.Format == "json" {
 		return differs, h.WriteJSON(plan)
 	}
