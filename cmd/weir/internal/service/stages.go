@@ -268,7 +268,7 @@ func (in *Installation) makeDays() *retention.Days {
 // keeper keeps history within its time.
 func (in *Installation) keeper() (*retention.Keeper, error) {
 	return retention.NewKeeper(retention.Options{
-		DB: in.History.DB, Days: in.makeDays(), Keep: time.Duration(in.Config.History.Retention), Clock: Now, Logger: in.Log,
+		DB: in.History.DB, Days: in.makeDays(), Keep: time.Duration(in.Config.History.Retention), Logger: in.Log,
 	}, in.registry)
 }
 
