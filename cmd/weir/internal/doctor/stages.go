@@ -147,9 +147,9 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 	case len(foreign) > 0:
 		return failing(name, resume, "the commits of partitions %s were not written by weir: another tool has moved them", numbered(foreign))
 	case len(older) > 0:
-		return failing(name, "run weir migrate", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
+		return failing(name, "stop all of weir run, run weir migrate, start it again", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
 	case len(beyond) > 0:
-		return failing(name, "run weir migrate --recreated if requests was made anew; else "+resume,
+		return failing(name, "if requests was made anew: stop all of weir run, run weir migrate --recreated, start it again; else "+resume,
 			"the commits of partitions %s lie beyond the end of requests: it has lost records", numbered(beyond))
 	}
 	return Finding{Status: OK}
