@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -155,7 +156,8 @@ func (b *bed) keeper(t *testing.T, now traffic.Time) *retention.Keeper {
 	const keep = 10 * 24 * time.Hour
 	clock := func() traffic.Time { return now }
 	k, err := retention.NewKeeper(retention.Options{
-		DB: b.DB, Days: retention.NewDays(b.Store, keep, clock), Keep: keep, Clock: clock, Logger: slog.New(slog.DiscardHandler),
+		DB: b.DB, Days: retention.NewDays(b.Store, keep, clock), Keep: keep, Logger: slog.New(slog.DiscardHandler),
+		Now: func(context.Context) (traffic.Time, error) { return now, nil },
 	}, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +244,9 @@ func TestRetention(t *testing.T) {
 func TestADayIsDroppedAfterItsReaders(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.record(t, history.Live, hitNumber(1))
+	newest := hitNumber(2)
+	newest.Opened = dawn.Add(19 * 24 * time.Hour)
+	b.record(t, history.Live, hitNumber(1), newest)
 	k := b.keeper(t, dawn.Add(20*24*time.Hour))
 	b.Run(t, "BEGIN")
 	b.Number(t, "SELECT count(*) FROM weir.hits_v")
@@ -253,8 +257,56 @@ func TestADayIsDroppedAfterItsReaders(t *testing.T) {
 	if err := k.Once(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := b.Number(t, "SELECT count(*) FROM weir.hits_v"); n != 0 {
-		t.Errorf("%d rows are left", n)
+	if n := b.Number(t, "SELECT count(*) FROM weir.hits_v"); n != 1 {
+		t.Errorf("%d rows are left, want the newest", n)
+	}
+}
+
+// A keeper whose own clock is far ahead drops nothing, since the database's is not; and where that one is ahead as well, the newest day stays.
+func TestAClockAheadDropsNoHistory(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	const days = 5
+	now := time.Now()
+	good := retention.NewDays(b.Store, 0, func() traffic.Time { return traffic.At(now) })
+	recorder, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", &letterBox{}, good, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range days {
+		h := hitNumber(n)
+		h.Opened = traffic.At(now.AddDate(0, 0, -n))
+		h.First, h.Last = h.Opened, h.Opened
+		if err := recorder.Apply(t.Context(), messages(t, h)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.Number(t, "SELECT count(*) FROM weir.hits_by_day"); n != days {
+		t.Fatalf("%d rows have a day", n)
+	}
+	ahead := traffic.At(now.AddDate(0, 0, 91))
+	own := retention.Options{DB: b.DB, Days: retention.NewDays(b.Store, retention.DefaultKeep, func() traffic.Time { return ahead }),
+		Keep: retention.DefaultKeep, Logger: slog.New(slog.DiscardHandler)}
+	both := own
+	both.Now = func(context.Context) (traffic.Time, error) { return ahead, nil }
+	for _, of := range []struct {
+		name    string
+		options retention.Options
+		left    int64
+	}{{"own", own, days}, {"both", both, 1}} {
+		k, err := retention.NewKeeper(of.options, prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Number(t, "SELECT count(*) FROM weir.hits_v"); n != of.left {
+			t.Errorf("%s clock ahead: %d rows are left, want %d", of.name, n, of.left)
+		}
+	}
+	if n := b.Number(t, "SELECT count(*) FROM weir.hits_v WHERE id = $1", hitNumber(0).ID); n != 1 {
+		t.Error("the newest row is gone")
 	}
 }
 

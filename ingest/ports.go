@@ -160,6 +160,17 @@ type Commit struct {
 	Metadata string
 }
 
+// Loss is what a stage will never read of a partition, since its log does not hold it any more.
+type Loss struct {
+	Stage     string
+	Partition int
+	From      int64  // up to which the stage had read
+	Next      int64  // where it goes on
+	Log       Bounds // of the log when that was found
+	Offsets   int64  // how many records are known to be lost; a log that lost its end does not say
+	Reason    string
+}
+
 // ErrGenerationOver says that the group refused a commit: this member's generation is not the group's any more.
 var ErrGenerationOver = errors.New("group generation is over")
 

@@ -9,8 +9,8 @@ import (
 func growing() []grownCounter {
 	return []grownCounter{
 		{"WeirRecordsLost", `weir_stage_lost_records_total{%s,stage="record",partition="2"}`, notice{
-			"namespace=weir,stage=record,partition=2", "Kafka deleted records before record had read them",
-			"Retention deleted %d records of partition 2 before record (weir) had read them.",
+			"namespace=weir,stage=record,partition=2", "Records were gone before record had read them",
+			"%d records of partition 2 were gone before record (weir) had read them.",
 		}},
 		{"WeirRecordsDeadLettered", `weir_dead_letters_total{%s,stage="enforce",reason="malformed"}`, notice{
 			"namespace=weir,stage=enforce,reason=malformed", "enforce could not use a record of weir's own",

@@ -160,17 +160,22 @@ func partitionDrills() []drill {
 			"namespace=weir,partition=3", "ROUTE does not trust the commit of partition 3",
 			"The commit of partition 3 of requests (weir) is absent, was moved, or does not fit its log. ROUTE does not guess where to go on.",
 		}),
-		flagDrill("WeirPartitionStranded", `weir_stage_stranded_partition{stream="live",namespace="weir",stage="record",partition="3"}`, notice{
-			"namespace=weir,stage=record,partition=3", "record waits beyond the end of partition 3",
-			"The commit of record (weir) for partition 3 lies beyond the end of the log, and nothing is read.",
-		}),
+		{
+			alert:  "WeirPartitionStranded",
+			series: []string{`up{job="weir",instance="a"} 1x50`, `weir_stage_log_replaced_total{stream="live",job="weir",instance="a",namespace="weir",stage="record",partition="3"} _x20 1x30`},
+			quiet:  "19m", fires: "22m", over: "40m",
+			notices: []notice{{
+				"namespace=weir,stage=record,partition=3", "Partition 3 has lost what record had read of it",
+				"The log of partition 3 lost its end or was made anew. record (weir) goes on with what it holds; what was gone before it was read is lost.",
+			}},
+		},
 		{
 			alert:  "WeirRecordsLost",
 			series: []string{`up{job="weir",instance="a"} 1x50`, `weir_stage_lost_records_total{stream="live",job="weir",instance="a",namespace="weir",stage="record",partition="2"} _x20 40x30`},
 			quiet:  "19m", fires: "22m", over: "40m",
 			notices: []notice{{
-				"namespace=weir,stage=record,partition=2", "Kafka deleted records before record had read them",
-				"Retention deleted 40 records of partition 2 before record (weir) had read them.",
+				"namespace=weir,stage=record,partition=2", "Records were gone before record had read them",
+				"40 records of partition 2 were gone before record (weir) had read them.",
 			}},
 		},
 		{

@@ -62,6 +62,7 @@ func TestOrdinaryHoursAreQuiet(t *testing.T) {
 		`weir_detect_budget_bytes{namespace="weir",stream="live",partition="0"} 100x180`,
 		`weir_route_partition_refused{stream="live",namespace="weir",partition="0"} 0x180`,
 		`weir_stage_stranded_partition{stream="live",namespace="weir",stage="record",partition="0"} 0x180`,
+		`weir_stage_log_replaced_total{stream="live",job="weir",instance="run-1",namespace="weir",stage="record",partition="0"} 0x180`,
 		`weir_stage_newer_format_partition{stream="live",namespace="weir",stage="record",partition="0"} 0x90 1x3 0x90`,
 		`weir_stage_lost_records_total{stream="live",job="weir",instance="run-1",namespace="weir",stage="record",partition="0"} 0x180`,
 		// A failover of Redis.

@@ -106,16 +106,17 @@ func partitionAlerts() []alert {
 			detail:  "The commit of partition {{ $labels.partition }} of requests ({{ $labels.namespace }}) is absent, was moved, or does not fit its log. ROUTE does not guess where to go on.",
 		},
 		{
-			name: "WeirPartitionStranded", severity: Page, hold: time.Minute,
-			expr:    fmt.Sprintf("max by (namespace, stage, partition) (weir_stage_stranded_partition{%s}) == 1", live),
-			summary: "{{ $labels.stage }} waits beyond the end of partition {{ $labels.partition }}",
-			detail:  "The commit of {{ $labels.stage }} ({{ $labels.namespace }}) for partition {{ $labels.partition }} lies beyond the end of the log, and nothing is read.",
+			name: "WeirPartitionStranded", severity: Page,
+			expr:    grown("namespace, stage, partition", fmt.Sprintf("weir_stage_log_replaced_total{%s}", live)),
+			summary: "Partition {{ $labels.partition }} has lost what {{ $labels.stage }} had read of it",
+			detail: "The log of partition {{ $labels.partition }} lost its end or was made anew. {{ $labels.stage }} ({{ $labels.namespace }}) goes on with what it holds; " +
+				"what was gone before it was read is lost.",
 		},
 		{
 			name: "WeirRecordsLost", severity: Page,
 			expr:    grown("namespace, stage, partition", fmt.Sprintf("weir_stage_lost_records_total{%s}", live)),
-			summary: "Kafka deleted records before {{ $labels.stage }} had read them",
-			detail:  "Retention deleted {{ $value | humanize }} records of partition {{ $labels.partition }} before {{ $labels.stage }} ({{ $labels.namespace }}) had read them.",
+			summary: "Records were gone before {{ $labels.stage }} had read them",
+			detail:  "{{ $value | humanize }} records of partition {{ $labels.partition }} were gone before {{ $labels.stage }} ({{ $labels.namespace }}) had read them.",
 		},
 		{
 			name: "WeirUpgradeNeeded", severity: Page, hold: 5 * time.Minute,

@@ -246,6 +246,15 @@ func (db *DB) Fail(doing string, err error) error {
 // plain turns the driver's account of a failed connection into UnreachableError, and returns other errors as they are.
 func (db *DB) plain(err error) error { return unreachable(db.address, err) }
 
+// Now is the server's clock.
+func (db *DB) Now(ctx context.Context) (traffic.Time, error) {
+	var now time.Time
+	if err := db.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		return 0, db.Fail("asking for the time", err)
+	}
+	return traffic.At(now), nil
+}
+
 // Inspected describes the server and the schema.
 type Inspected struct {
 	Address string

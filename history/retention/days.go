@@ -110,8 +110,11 @@ func Make(ctx context.Context, tx pgx.Tx, day Day) error {
 }
 
 // Ahead makes the tables of yesterday, today and a week ahead, as far as they are missing.
-func (d *Days) Ahead(ctx context.Context) error {
-	today := DayOf(d.clock())
+func (d *Days) Ahead(ctx context.Context) error { return d.AheadOf(ctx, d.clock()) }
+
+// AheadOf does what Ahead does, as of now.
+func (d *Days) AheadOf(ctx context.Context, now traffic.Time) error {
+	today := DayOf(now)
 	var days []Day
 	for day := today - 1; day <= today+ahead; day++ {
 		days = append(days, day)

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,8 +38,9 @@ type Options struct {
 	DB     *postgres.DB
 	Days   *Days         // which it makes ahead
 	Keep   time.Duration // how long history is kept; 0: for ever
-	Clock  func() traffic.Time
 	Logger *slog.Logger
+	// Now is what history's age is measured by. Without one the database is asked, and a process whose clock is behind it waits for its own.
+	Now func(ctx context.Context) (traffic.Time, error)
 }
 
 // Keeper makes days ahead and drops what is over. Any number of processes may run one; they take turns.
@@ -54,7 +58,20 @@ func NewKeeper(o Options, registry prometheus.Registerer) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{Options: o, metrics: m}, nil
+	k := &Keeper{Options: o, metrics: m}
+	if k.Now == nil {
+		k.Now = k.byBothClocks
+	}
+	return k, nil
+}
+
+// byBothClocks is the lesser of the database's time and this machine's: what is dropped is over by both of them. One process with a clock
+// that is ahead would drop the history of all.
+func (k *Keeper) byBothClocks(ctx context.Context) (traffic.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	now, err := k.DB.Now(ctx)
+	return min(now, k.Days.clock()), err
 }
 
 // Run keeps once a minute until ctx is done. What fails is tried again a minute later.
@@ -83,8 +100,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 // Once makes what is missing ahead, drops what is over, whole days first, then rows, a portion a transaction, and sums up hours that are over. It
 // ends between two portions when ctx does.
 func (k *Keeper) Once(ctx context.Context) error {
-	now := k.Clock()
-	if err := k.Days.Ahead(ctx); err != nil {
+	now, err := k.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.Days.AheadOf(ctx, now); err != nil {
 		return k.DB.Fail("making days ahead", err)
 	}
 	errDrop := k.dropDays(ctx, now)
@@ -141,8 +161,12 @@ func (k *Keeper) dropDays(ctx context.Context, now traffic.Time) error {
 			return k.DB.Fail("listing the days of "+table, err)
 		}
 		left := len(days)
-		for _, day := range days {
-			if k.Keep == 0 || (day+1).Start() > now.Add(-k.Keep) || ctx.Err() != nil {
+		over, err := k.over(ctx, slices.Clone(days), now)
+		if err != nil {
+			return err
+		}
+		for _, day := range over {
+			if ctx.Err() != nil {
 				break
 			}
 			if err := k.dropDay(ctx, table, day); err != nil {
@@ -156,6 +180,45 @@ func (k *Keeper) dropDays(ctx context.Context, now traffic.Time) error {
 		k.metrics.days.WithLabelValues(table).Set(float64(left))
 	}
 	return errors.Join(errs...)
+}
+
+// over are those of a table's days, ascending, that are to be dropped.
+func (k *Keeper) over(ctx context.Context, days []Day, now traffic.Time) ([]Day, error) {
+	old := 0
+	for k.Keep != 0 && old < len(days) && (days[old]+1).Start() <= now.Add(-k.Keep) {
+		old++
+	}
+	if old == 0 {
+		return nil, nil
+	}
+	newest, err := k.newest(ctx)
+	if err != nil {
+		return nil, k.DB.Fail("looking for the newest day of history", err)
+	}
+	return slices.DeleteFunc(days[:old:old], func(d Day) bool { return d >= newest }), nil
+}
+
+// newest is the last day that holds a row. It is kept whatever the time: should all clocks be wrong at once, not all is gone.
+func (k *Keeper) newest(ctx context.Context) (Day, error) {
+	tables := map[Day][]string{}
+	for _, table := range Tables() {
+		days, err := Existing(ctx, k.DB, table)
+		if err != nil {
+			return 0, err
+		}
+		for _, day := range days {
+			tables[day] = append(tables[day], day.partition(table))
+		}
+	}
+	for _, day := range slices.Backward(slices.Sorted(maps.Keys(tables))) {
+		for _, table := range tables[day] {
+			var holds bool
+			if err := k.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table+")").Scan(&holds); err != nil || holds {
+				return day, err
+			}
+		}
+	}
+	return math.MaxInt64, nil
 }
 
 // dropDay drops one table. A query that reads it, for longer than lockWait, has it stay until the next minute.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,8 @@ type Options struct {
 	Sink ingest.Sink
 	// Assigned is told of the partitions of each generation before the first batch of it. Nil: nobody is.
 	Assigned func(partitions []int)
+	// Lost keeps what the stage will never read; it is called again until it returns nil, and may be told the same twice. Nil: nobody keeps it.
+	Lost func(ctx context.Context, l ingest.Loss) error
 
 	// The program leaves the numbers below to their defaults; tests and simulations set them.
 
@@ -73,10 +76,6 @@ type Consumer struct {
 	metrics *metrics
 
 	present atomic.Pointer[consumption] // the present generation's, nil between two
-
-	mu sync.Mutex
-	// stranded are partitions whose commit lies beyond the end of the log, with that commit: see lane.place.
-	stranded map[int]int64
 }
 
 // New checks the options; Run starts it.
@@ -89,7 +88,7 @@ func New(opts Options) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{opts: opts, metrics: metrics, stranded: make(map[int]int64)}, nil
+	return &Consumer{opts: opts, metrics: metrics}, nil
 }
 
 // Run consumes until ctx is done; then it lets the batches in hand finish, commits, and leaves the group.
@@ -122,10 +121,14 @@ type consumption struct {
 	lanes map[int]*lane
 	room  chan struct{} // a full lane has taken something out
 	fetch retry.Trouble
+
+	untold chan struct{} // a lane has lost something
 }
 
 func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
-	s := &consumption{c: c, a: a, lanes: make(map[int]*lane), room: make(chan struct{}, 1)}
+	s := &consumption{
+		c: c, a: a, lanes: make(map[int]*lane), room: make(chan struct{}, 1), untold: make(chan struct{}, 1),
+	}
 	if err := s.open(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -152,6 +155,7 @@ func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
 		lanes.Go(func() { l.run(running, working) })
 	}
 	committer.Go(func() { s.commitLoop(running, stop) })
+	committer.Go(func() { s.tellLoop(running) })
 	s.fetchLoop(running)
 	stop(nil) // the generation may have ended, or the committer stopped the session; now the lanes too
 	lanes.Wait()
@@ -198,6 +202,7 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 			timeout = min(timeout, fullLaneWait)
 		}
 		answers, err := s.c.opts.Log.Fetch(ctx, positions, timeout)
+		s.doubt(positions, answers)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.fetch.Failed(s.c.opts.Logger, "cannot read, trying again", err)
@@ -212,6 +217,19 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 				l.offer(ctx, f)
 			}
 		}
+	}
+}
+
+// doubt marks the lanes that were asked for and did not answer, or with an error.
+func (s *consumption) doubt(asked []ingest.Position, answers []ingest.Fetched) {
+	for _, position := range asked {
+		if slices.ContainsFunc(answers, func(f ingest.Fetched) bool { return f.Partition == position.Partition && f.Err == nil }) {
+			continue
+		}
+		l := s.lanes[position.Partition]
+		l.mu.Lock()
+		l.doubt = true
+		l.mu.Unlock()
 	}
 }
 
@@ -269,8 +287,8 @@ func (s *consumption) commitLoop(ctx context.Context, stop context.CancelCauseFu
 func (s *consumption) commit(ctx context.Context) error {
 	commits := make(map[int]ingest.Commit)
 	for _, l := range s.lanes {
-		if offset, dirty := l.progress(); dirty {
-			commits[l.partition] = ingest.Commit{Offset: offset}
+		if c, dirty := l.progress(); dirty {
+			commits[l.partition] = c
 		}
 	}
 	if len(commits) == 0 {

@@ -29,8 +29,15 @@ type lane struct {
 	since     traffic.Time      // nothing from next on was appended before this, as far as is known
 	inHand    []traffic.Message // the batch that the sink has
 	newer     bool              // it holds a record of a newer build
-	stranded  int64             // while the commit lies beyond the end of the log: that commit, else -1
+	newest    traffic.Time      // the latest append time of all that was applied, by whoever; 0: not known
+	fetched   traffic.Time      // the same of all before next
+	doubt     bool              // the partition did not answer since: see sure
+	stranded  int64             // while what is next lies beyond the end of the log: that offset, else -1
+	missing   int64             // while stranded: how many records from there on the log was seen to hold before
 	lookAgain time.Time
+	moves     int           // how often it was put elsewhere
+	taken     int           // moves when inHand was taken
+	untold    []ingest.Loss // not stored yet; nothing is committed before
 }
 
 // queueBatches bounds a lane's queue: the records of one fetch more than this many batches.
@@ -49,8 +56,14 @@ func (l *lane) offer(ctx context.Context, f ingest.Fetched) {
 		l.s.outOfPlace(ctx, l, f)
 		return
 	}
+	if !l.s.sure(ctx, l) {
+		return
+	}
 	l.mu.Lock()
 	l.queue = append(l.queue, f.Messages...)
+	for i := range f.Messages {
+		l.fetched = max(l.fetched, f.Messages[i].Appended)
+	}
 	l.next = max(l.next, f.Next)
 	l.end = f.HighWatermark
 	if at := f.NotBefore(); at != traffic.BeforeTime {
@@ -99,7 +112,13 @@ func (l *lane) run(running, working context.Context) {
 func (l *lane) advance(offset int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.applied, l.inHand = offset, nil
+	for i := range l.inHand {
+		l.newest = max(l.newest, l.inHand[i].Appended)
+	}
+	l.inHand = nil
+	if l.taken == l.moves { // else it has been put elsewhere meanwhile
+		l.applied = offset
+	}
 	l.show()
 }
 
@@ -137,7 +156,7 @@ func (l *lane) cut(n int) (batch []traffic.Message, after int64) {
 	n = min(n, len(l.queue))
 	batch = l.queue[:n:n]
 	l.queue = l.queue[n:]
-	l.inHand = batch
+	l.inHand, l.taken = batch, l.moves
 	if len(l.queue) == 0 {
 		l.queue = nil // lets the fetch answers go
 		after = l.next
@@ -179,11 +198,11 @@ func (l *lane) await(newer bool) {
 	l.show()
 }
 
-// progress is the offset to commit; dirty says that it is not the stored one.
-func (l *lane) progress() (offset int64, dirty bool) {
+// progress is what to commit; dirty says that it is not the stored one. What was lost is stored first: who comes next finds it no more.
+func (l *lane) progress() (c ingest.Commit, dirty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.applied, l.stranded < 0 && l.applied != l.stored
+	return ingest.Commit{Offset: l.applied, Metadata: noteNewest(l.newest)}, l.stranded < 0 && len(l.untold) == 0 && l.applied != l.stored
 }
 
 func (l *lane) committed(offset int64) {
@@ -191,20 +210,6 @@ func (l *lane) committed(offset int64) {
 	defer l.mu.Unlock()
 	l.stored = offset
 }
-
-// dueCheck reports whether a stranded lane is due for another look, and if so sets the time of the next one.
-func (l *lane) dueCheck(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stranded < 0 || now.Before(l.lookAgain) {
-		return false
-	}
-	l.lookAgain = now.Add(strandedCheck)
-	return true
-}
-
-// strandedCheck is how often a partition whose commit lies beyond the end of its log is looked at again.
-const strandedCheck = 5 * time.Second
 
 // open reads the group's commits and the logs' bounds and gives each partition a lane.
 func (s *consumption) open(ctx context.Context) error {
@@ -226,8 +231,10 @@ func (s *consumption) open(ctx context.Context) error {
 		}
 		s.c.metrics.begin(s.c.opts.Name, p)
 		if commit, ok := commits[p]; ok {
-			l.stored = commit.Offset
-			l.place(commit.Offset, bounds[p])
+			l.stored, l.newest = commit.Offset, readNewest(commit.Metadata)
+			if err := s.place(ctx, l, commit.Offset, bounds[p]); err != nil {
+				return err
+			}
 		} else {
 			l.start(bounds[p].Start, bounds[p].End)
 		}
@@ -240,99 +247,6 @@ func (s *consumption) open(ctx context.Context) error {
 func (l *lane) start(offset, end int64) {
 	l.next, l.applied, l.end, l.stranded = offset, offset, end, -1
 	l.show()
-}
-
-// place puts a lane at the offset that it is to go on from. Records below the log's start are lost, by retention: they
-// are counted, and the lane goes on at the start. An offset beyond the end means that the log was made anew, or lost its
-// tail: going on would skip what is written until the log has grown so far, so the lane waits.
-func (l *lane) place(offset int64, bounds ingest.Bounds) {
-	c := l.s.c
-	switch {
-	case offset > bounds.End:
-		l.strand(offset, bounds)
-	case offset < bounds.Start:
-		lost := bounds.Start - offset
-		c.metrics.lost(c.opts.Name, l.partition, lost)
-		c.opts.Logger.Error("records were deleted before they were read: raise the topic's retention", "partition", l.partition,
-			"lost", lost, "from", offset, "log_start", bounds.Start)
-		l.start(bounds.Start, bounds.End)
-	default:
-		l.start(offset, bounds.End)
-	}
-}
-
-func (l *lane) strand(offset int64, bounds ingest.Bounds) {
-	c := l.s.c
-	c.mu.Lock()
-	before, known := c.stranded[l.partition]
-	c.stranded[l.partition] = offset
-	c.mu.Unlock()
-	l.next, l.applied, l.end, l.stranded = offset, offset, bounds.End, offset
-	l.lookAgain = time.Now().Add(strandedCheck)
-	c.metrics.strand(c.opts.Name, l.partition, 1)
-	l.show()
-	if !known || before != offset {
-		c.opts.Logger.Error("the commit lies beyond the end of the log, as if the topic was made anew: nothing is read until the "+
-			"log has grown past it; stop weir and reset the group's offset to go on sooner",
-			"partition", l.partition, "commit", offset, "log_end", bounds.End)
-	}
-}
-
-// revive looks at stranded lanes again, every strandedCheck.
-func (s *consumption) revive(ctx context.Context) {
-	var partitions []int
-	for _, l := range s.lanes {
-		if l.dueCheck(time.Now()) {
-			partitions = append(partitions, l.partition)
-		}
-	}
-	if len(partitions) == 0 {
-		return
-	}
-	bounds, err := s.c.opts.Log.Bounds(ctx, partitions)
-	if err != nil {
-		return // the fetch of the other lanes tells about it; the next check comes
-	}
-	for _, p := range partitions {
-		l := s.lanes[p]
-		l.mu.Lock()
-		if offset := l.stranded; offset >= 0 && offset <= bounds[p].End {
-			s.c.unstrand(p)
-			s.c.opts.Logger.Warn("the log has reached the commit again, going on there; if the topic was made anew, what lies before "+
-				"was not read", "partition", p, "commit", offset, "log_end", bounds[p].End)
-			l.place(offset, bounds[p])
-		}
-		l.mu.Unlock()
-	}
-}
-
-func (c *Consumer) unstrand(partition int) {
-	c.mu.Lock()
-	delete(c.stranded, partition)
-	c.mu.Unlock()
-	c.metrics.strand(c.opts.Name, partition, 0)
-}
-
-// outOfPlace handles a partition's own error during the session. Errors that go away with a retry are logged and counted by
-// the fetch log already.
-func (s *consumption) outOfPlace(ctx context.Context, l *lane, f ingest.Fetched) {
-	if !errors.Is(f.Err, ingest.ErrOutOfRange) {
-		l.apply.Failed(s.c.opts.Logger, "cannot read a partition, trying again", f.Err, "partition", l.partition)
-		return
-	}
-	bounds, err := s.c.opts.Log.Bounds(ctx, []int{l.partition})
-	if err != nil {
-		return // asked again by the next fetch
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.next >= bounds[l.partition].Start && l.next <= bounds[l.partition].End {
-		return // it was a leader that lagged behind
-	}
-	if l.applied != l.next {
-		return // first what was read; applied must not pass it by
-	}
-	l.place(l.next, bounds[l.partition])
 }
 
 // forget takes what is known of the partitions of this generation out of the metrics: they may be another process's now. How far behind

@@ -34,7 +34,7 @@ func TestALaneShowsTheOldestThatIsNotApplied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &Consumer{opts: Options{Name: "record", BatchRecords: 2, Logger: slog.New(slog.DiscardHandler)}, metrics: m, stranded: map[int]int64{}}
+		c := &Consumer{opts: Options{Name: "record", BatchRecords: 2, Logger: slog.New(slog.DiscardHandler)}, metrics: m}
 		s := &consumption{c: c, room: make(chan struct{}, 1)}
 		l := &lane{s: s, partition: 4, wake: make(chan struct{}, 1), stored: -1, stranded: -1, lag: m.lags.Of("record", 4)}
 		expect := func(records, seconds, halted float64) {
@@ -80,7 +80,7 @@ func TestALaneShowsTheOldestThatIsNotApplied(t *testing.T) {
 		l.cut(2)
 		l.advance(15)
 		expect(0, 0, 0)
-		l.strand(99, ingest.Bounds{End: 15})
+		s.strand(l, 99, ingest.Bounds{End: 15})
 		expect(0, 0, 1)
 		m.forget("record", 4)
 		for _, name := range []string{"weir_stage_stranded_partition", "weir_stage_newer_format_partition"} {

@@ -16,6 +16,7 @@ type metrics struct {
 	failures *prometheus.CounterVec   // stage
 	seconds  *prometheus.HistogramVec // stage
 	losses   *prometheus.CounterVec   // stage, partition
+	replaces *prometheus.CounterVec   // stage, partition
 	stranded *prometheus.GaugeVec     // stage, partition
 	newer    *prometheus.GaugeVec     // stage, partition
 	lags     *ingest.Lags
@@ -40,8 +41,11 @@ func newMetrics(r prometheus.Registerer, stage string) (*metrics, error) {
 			Namespace: "weir", Subsystem: "stage", Name: "apply_seconds", Help: "Time to apply one batch, failures included.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}, []string{"stage"}), &err),
-		losses:   ingest.Published(r, counter("lost_records_total", "Records that retention deleted before the stage read them.", "stage", "partition"), &err),
-		stranded: ingest.Published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log and nothing is read.", "stage", "partition"), &err),
+		losses: ingest.Published(r, counter("lost_records_total", "Records that the log held and the stage never read: retention deleted them, or the log lost its end.",
+			"stage", "partition"), &err),
+		replaces: ingest.Published(r, counter("log_replaced_total", "Times that a log did not hold what the stage had read of it: it lost its end, or was "+
+			"made anew. The stage reads on at what it may not have read.", "stage", "partition"), &err),
+		stranded: ingest.Published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log: for 5 seconds, then the stage goes on.", "stage", "partition"), &err),
 		newer:    ingest.Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
 	}
 	if err != nil {
@@ -66,12 +70,17 @@ func (m *metrics) applied(stage string, started time.Time, records int, err erro
 // begin has the series of a partition begin at 0.
 func (m *metrics) begin(stage string, partition int) {
 	m.lost(stage, partition, 0)
+	m.replaced(stage, partition, 0)
 	m.strand(stage, partition, 0)
 	m.await(stage, partition, false)
 }
 
 func (m *metrics) lost(stage string, partition int, records int64) {
 	m.losses.WithLabelValues(stage, strconv.Itoa(partition)).Add(float64(records))
+}
+
+func (m *metrics) replaced(stage string, partition int, times float64) {
+	m.replaces.WithLabelValues(stage, strconv.Itoa(partition)).Add(times)
 }
 
 func (m *metrics) strand(stage string, partition int, stranded float64) {

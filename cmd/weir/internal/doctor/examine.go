@@ -113,7 +113,8 @@ func (e *examination) run(ctx context.Context) []Finding {
 		{
 			{"redis namespace", redisUse{e}.lookAtEpoch}, {"gates", redisUse{e}.lookAtGates},
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
-			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"windows", e.lookAtWindows}, {"roles", e.lookAtRoles}, {"days", e.lookAtDays}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
+			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"windows", e.lookAtWindows}, {"roles", e.lookAtRoles}, {"days", e.lookAtDays},
+			{"losses", historyUse{e}.lookAtLosses}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},
 	})
 }

@@ -49,6 +49,8 @@ type world struct {
 	has        []kafka.InspectedTopic
 	roles      postgres.InspectedRoles
 	days       []retention.Day
+	losses     int
+	lost       string
 	stages     map[string]*progressOf
 	states     []partitions.ReportedPartition
 	events     []string
@@ -187,7 +189,8 @@ func (w *world) findings() []Finding {
 	}
 	found = append(found, w.judgePartitions(w.states)...)
 	found = append(append(found, w.lookAtSnapshots(ctx)...), w.lookAtWindows(ctx)...)
-	found = append(found, judgeRole(&w.roles), judgeReader(&w.roles), judgeDays("hits_by_day", w.days, now(), time.Duration(w.conf.History.Retention)))
+	found = append(found, judgeRole(&w.roles), judgeReader(&w.roles), judgeDays("hits_by_day", w.days, now(), time.Duration(w.conf.History.Retention)),
+		judgeLosses(w.losses, w.lost))
 	var messages []traffic.Message
 	for i, text := range w.events {
 		messages = append(messages, traffic.Message{Offset: int64(i), Appended: now(), Value: []byte(text)})

@@ -232,6 +232,7 @@ func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned
 	made, err := consume.New(consume.Options{
 		Name: stage, Log: in.Kafka.Log(topic), Group: in.kafkaGroup(stage, topic),
 		Sink: sink, Assigned: assigned, Logger: in.Log, Registerer: in.registry,
+		Lost: func(ctx context.Context, l ingest.Loss) error { return in.History.Streams.KeepLoss(ctx, in.Stream.Name, topic, l) },
 	})
 	if err != nil {
 		return nil, err
@@ -268,7 +269,7 @@ func (in *Installation) makeDays() *retention.Days {
 // keeper keeps history within its time.
 func (in *Installation) keeper() (*retention.Keeper, error) {
 	return retention.NewKeeper(retention.Options{
-		DB: in.History.DB, Days: in.makeDays(), Keep: time.Duration(in.Config.History.Retention), Clock: Now, Logger: in.Log,
+		DB: in.History.DB, Days: in.makeDays(), Keep: time.Duration(in.Config.History.Retention), Logger: in.Log,
 	}, in.registry)
 }
 

@@ -263,46 +263,6 @@ func (m *Migration) readCommits(ctx context.Context) error {
 	return nil
 }
 
-// renew begins a new generation of the stream where the requests topic is not the one that was routed so far.
-func (m *Migration) renew(ctx context.Context) error {
-	why := ""
-	switch {
-	case m.isNew:
-	case m.opt.Recreated:
-		why = "the operator says that requests was made anew"
-	case m.topics.made:
-		why = "requests was missing and was made anew"
-	case shorterThanRouted(m.topics.log, m.commits):
-		why = "requests ends before what was routed, in every partition: it was made anew"
-	}
-	if why == "" {
-		return nil
-	}
-	g, err := m.store.Streams.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
-	if err != nil {
-		return err
-	}
-	m.say("stream live begins generation %d: %s", g, why)
-	m.stream.Generation, m.stream.Partitions.Requests, m.renewed = g, m.topics.requests, true
-	return nil
-}
-
-// shorterThanRouted reports whether no partition's log reaches what was routed of it, and all begin at 0: a topic that
-// was deleted and made anew. A log that only lost its end in a few partitions is another matter, for an operator.
-func shorterThanRouted(log map[int]ingest.Bounds, commits map[int]*ingest.Announcement) bool {
-	routed := 0
-	for p, a := range commits {
-		if a == nil || a.Offset == 0 {
-			continue
-		}
-		if log[p].Start > 0 || log[p].End >= a.Offset {
-			return false
-		}
-		routed++
-	}
-	return routed > 0
-}
-
 // publish makes the routing version that holds the configuration's identity map and event format, with the rules that
 // count.
 func (m *Migration) publish(ctx context.Context) error {
@@ -392,7 +352,12 @@ func (m *Migration) writeFirstCommits(ctx context.Context) error {
 		m.say("first commits: nothing to do")
 		return nil
 	}
-	if err := m.kafka.CommitInitial(ctx, m.routeGroup(), m.names.Requests, first); err != nil {
+	err := m.kafka.CommitInitial(ctx, m.routeGroup(), m.names.Requests, first)
+	if err != nil && m.renewed {
+		return fmt.Errorf("generation %d has begun without its first commits, so nothing is routed: "+
+			"stop all of weir run, then run weir migrate again, which writes them: %w", m.stream.Generation, err)
+	}
+	if err != nil {
 		return err
 	}
 	m.say("first commits written for %s of requests", plural.Of(len(first), "partition"))
