@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/history/audit"
-	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -104,7 +103,8 @@ func (e *RefusedError) Error() string {
 func (s *Store) Apply(ctx context.Context, docs []Document, author, reason string, opts ApplyOptions) (Plan, error) {
 	var plan Plan
 	err := s.db.Transact(ctx, "applying rules", func(tx pgx.Tx) error {
-		if err := errors.Join(streams.Lock(ctx, tx, streams.Live), knowsCanary(ctx, tx)); err != nil {
+		floor, err := begin(ctx, tx)
+		if err != nil {
 			return err
 		}
 		stored, err := loadRules(ctx, tx, "true")
@@ -115,11 +115,11 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if err != nil {
 			return err
 		}
-		steps, err := planRules(stored, docs, opts, now)
+		steps, err := planRules(stored, docs, opts, floor, now)
 		if err != nil {
 			return err
 		}
-		refused := &RefusedError{}
+		refused, takenBack := &RefusedError{}, &AllowRefusedError{}
 		for _, step := range steps {
 			plan.Changes = append(plan.Changes, step.RuleChange)
 			if len(step.Refused) > 0 {
@@ -134,7 +134,6 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if err != nil {
 			return err
 		}
-		takenBack := &AllowRefusedError{}
 		for _, st := range allowed {
 			if opts.Alone && st.Kind == ChangeKept {
 				continue
@@ -206,10 +205,11 @@ func (st *step) names() []string {
 	return list
 }
 
-func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time) ([]step, error) {
+func planRules(stored []Rule, docs []Document, opts ApplyOptions, floor int64, now time.Time) ([]step, error) {
 	byID := make(map[string]*Rule, len(stored))
 	for i := range stored {
 		byID[stored[i].Newest.Version.ID] = &stored[i]
+		stored[i].used = stored[i].used.Above(floor)
 	}
 	seen := make(map[string]bool, len(docs))
 	steps := make([]step, 0, len(docs)+len(stored))
@@ -218,7 +218,7 @@ func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time)
 			return nil, fmt.Errorf("rule %s is given twice", d.ID)
 		}
 		seen[d.ID] = true
-		st := planRule(byID[d.ID], d, now)
+		st := planRule(byID[d.ID], d, floor, now)
 		st.was = byID[d.ID]
 		steps = append(steps, st)
 	}
@@ -235,9 +235,9 @@ func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time)
 }
 
 // planRule plans for a rule that is among the documents; r is nil for a new one.
-func planRule(r *Rule, d Document, now time.Time) step {
+func planRule(r *Rule, d Document, floor int64, now time.Time) step {
 	if r == nil {
-		next, _ := rules.NextVersion(nil, d.Document)
+		next, _ := rules.Used{}.Above(floor).Next(nil, d.Document)
 		return step{next: next, edited: true, source: d.Source, RuleChange: RuleChange{
 			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
 	}
@@ -339,16 +339,6 @@ func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, by audit
 	}
 	return s.publishRules(ctx, b.tx)
 }
-
-// setShadow also brings a removed rule back. The generation rises, so no block of the rule's former life holds again.
-const setShadow = `
-	INSERT INTO rule_modes AS m (rule, mode, generation, changed_by, reason) VALUES ($1, 'shadow', 1, $2, $3)
-	ON CONFLICT (rule) DO UPDATE SET mode = 'shadow', generation = m.generation + 1, removed = false, changed_at = now(),
-		changed_by = excluded.changed_by, reason = excluded.reason`
-
-const setRemoved = `
-	UPDATE rule_modes SET mode = 'off', generation = generation + 1, removed = true, changed_at = now(), changed_by = $2, reason = $3
-	WHERE rule = $1`
 
 // apply queues what stores the change.
 func (st *step) apply(b *batch, by audit.Entry) (err error) {

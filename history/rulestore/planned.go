@@ -62,3 +62,15 @@ func changedOwners(stored []Rule, docs []Document, lists []AllowList, opts *Appl
 	slices.Sort(owners)
 	return slices.Compact(owners)
 }
+
+// setShadow also brings a removed rule back. The generation rises, so no block of the rule's former life holds again.
+const setShadow = `
+	INSERT INTO rule_modes AS m (rule, mode, generation, changed_by, reason) VALUES ($1, 'shadow',
+		(SELECT floor FROM rule_numbers) + 1, $2, $3)
+	ON CONFLICT (rule) DO UPDATE SET mode = 'shadow', generation = greatest(m.generation, excluded.generation - 1) + 1, removed = false, changed_at = now(),
+		changed_by = excluded.changed_by, reason = excluded.reason`
+
+const setRemoved = `
+	UPDATE rule_modes SET mode = 'off', generation = greatest(generation, (SELECT floor FROM rule_numbers)) + 1,
+		removed = true, changed_at = now(), changed_by = $2, reason = $3
+	WHERE rule = $1`
