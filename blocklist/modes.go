@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -67,44 +67,71 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 	return nil
 }
 
+// ModesAheadError says that Redis has later modes than those that were to be published: gates go on by what Redis has.
+type ModesAheadError struct {
+	Modes []rules.ModeState // as Redis has them
+	store []rules.ModeState // the same as they were to be published
+}
+
+func (e *ModesAheadError) Error() string {
+	var b strings.Builder
+	for i := range e.Modes {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "rule %s: Redis has generation %d (%s), the rule store %d (%s)",
+			e.Modes[i].Rule, e.Modes[i].Generation, e.Modes[i].Mode, e.store[i].Generation, e.store[i].Mode)
+	}
+	b.WriteString(": gates act by Redis, which must not be ahead; weir migrate numbers the modes of the rule store above")
+	return b.String()
+}
+
 // SyncModes publishes those of modes that Redis lacks or has in an older form, and returns their number. Redis is read each
 // time, and nothing remembered: a flush, or an older form that was published late, is repaired by the next call. Only the
-// server with the modes is asked, whether or not the others answer.
+// server with the modes is asked, whether or not the others answer. Where Redis has a later one, that is *ModesAheadError, after all
+// others have been published: the rule store has come back older, somebody else writes to Redis, or modes are not the newest any more.
 func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
 	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
 	if err != nil {
 		return 0, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
 	}
 	var behind []rules.ModeState
+	ahead := &ModesAheadError{}
 	for i := range modes {
-		isBehind, err := modeIsBehind(hash[modes[i].Rule], &modes[i])
+		mode := &modes[i]
+		if known, err := decodeMode(mode.Rule, hash[mode.Rule]); err == nil && known.After(mode) {
+			ahead.Modes, ahead.store = append(ahead.Modes, known), append(ahead.store, *mode)
+			continue
+		}
+		isBehind, err := modeIsBehind(hash[mode.Rule], mode)
 		if err != nil {
 			return 0, err
 		}
 		if isBehind {
-			behind = append(behind, modes[i])
+			behind = append(behind, *mode)
 		}
 	}
 	if err := s.PublishModes(ctx, now, behind); err != nil {
 		return 0, err
 	}
+	if len(ahead.Modes) > 0 {
+		return len(behind), ahead
+	}
 	return len(behind), nil
 }
 
-// modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. Of one generation, that of
-// the newer version counts. What else differs is compared in this build's own words: a member that only another build
-// writes makes no difference here, or two builds side by side would replace each other's text for ever.
+// modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. What else differs within a generation is
+// compared in this build's own words: a member that only another build writes makes no difference here, or two builds side by side would
+// replace each other's text for ever.
 func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
 	known, err := decodeMode(mode.Rule, published)
 	switch {
 	case err != nil:
 		return true, nil // absent, or not to be read: every gate takes it for a rule that blocks nobody
-	case known.Generation != mode.Generation:
-		return known.Generation < mode.Generation, nil
-	case known.Newest != mode.Newest:
-		return known.Newest < mode.Newest, nil
-	case known.Mode.Blocks() && mode.Mode.Blocks() && reached(&known) != reached(mode):
-		return reached(&known) < reached(mode), nil
+	case known.After(mode):
+		return false, nil
+	case mode.After(&known):
+		return true, nil
 	}
 	theirs, err := json.Marshal(known)
 	if err != nil {
@@ -115,15 +142,6 @@ func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
 		return false, fmt.Errorf("mode of rule %s: %w", mode.Rule, err)
 	}
 	return string(theirs) != string(ours), nil
-}
-
-// reached is how far a rule has come with blocking: within a generation a canary only goes on. An entry without the share was written
-// by a build that knows of none.
-func reached(m *rules.ModeState) promotion.Share {
-	if m.Mode == rules.ModeBlock {
-		return promotion.All
-	}
-	return promotion.Share(m.Share)
 }
 
 func decodeMode(rule, text string) (rules.ModeState, error) {

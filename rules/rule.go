@@ -284,6 +284,26 @@ func (s *ModeState) Holds(side func() promotion.Share) bool {
 	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)
 }
 
+// After reports whether s is of a later moment than o, a state of the same rule: of a later generation; or of the same with a newer
+// version, or further on with blocking, since within a generation a canary only goes on.
+func (s *ModeState) After(o *ModeState) bool {
+	switch {
+	case s.Generation != o.Generation:
+		return s.Generation > o.Generation
+	case s.Newest != o.Newest:
+		return s.Newest > o.Newest
+	}
+	return s.Mode.Blocks() && o.Mode.Blocks() && s.reached() > o.reached()
+}
+
+// reached is how far a rule has come with blocking. A state without the share was written by a build that knows of none.
+func (s *ModeState) reached() promotion.Share {
+	if s.Mode == ModeBlock {
+		return promotion.All
+	}
+	return promotion.Share(s.Share)
+}
+
 // ByHand is the rule of the blocks that people order, of those that hold every request; no document may have its name.
 // Those that hold what a match describes are of rules whose names begin with ByHand and a dash: gates hold a block by
 // its rule's match.

@@ -225,6 +225,11 @@ func (u Used) Next(prev *Version, d Document) (next Version, changed bool) {
 	return next, true
 }
 
+// Above is u where no number up to floor is given any more.
+func (u Used) Above(floor int64) Used {
+	return Used{Number: max(u.Number, int(floor)), Lineage: max(u.Lineage, int(floor))}
+}
+
 // Pending makes the pending version of a rule that says d. Its lineage is its own: its windows start empty, and go on when the
 // version is promoted.
 func (u Used) Pending(d Document) Version {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -24,13 +26,16 @@ const (
 	publishRetry = 100 * time.Millisecond
 )
 
-// PublisherOptions configure a Publisher. All are required.
+// PublisherOptions configure a Publisher. All but Overtake are required.
 type PublisherOptions struct {
 	Store      *blocklist.Store
 	Modes      Modes
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// Overtake has the rule store number its modes above those that Redis has later than it, and tells what it has done. Nil: that Redis is
+	// ahead is a failure of the round.
+	Overtake func(ctx context.Context, ahead []rules.ModeState) (lines []string, err error)
 }
 
 func (o *PublisherOptions) validate() error {
@@ -115,16 +120,29 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (p *Publisher) Publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
+	err := p.sync(ctx)
+	ahead := (*blocklist.ModesAheadError)(nil)
+	if !errors.As(err, &ahead) || p.o.Overtake == nil {
+		return err
+	}
+	lines, err := p.o.Overtake(ctx, ahead.Modes)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ahead, err)
+	}
+	for _, line := range lines { // none: what the store said was read before the change that Redis has heard of
+		p.o.Logger.WarnContext(ctx, "Redis had later modes than the rule store", "found", line)
+	}
+	return p.sync(ctx)
+}
+
+func (p *Publisher) sync(ctx context.Context) error {
 	modes, err := p.o.Modes.Modes(ctx)
 	if err != nil {
 		return fmt.Errorf("modes of rules: %w", err)
 	}
 	n, err := p.o.Store.SyncModes(ctx, p.o.Clock(), modes)
-	if err != nil {
-		return err
-	}
 	p.published.Add(float64(n))
-	return nil
+	return err
 }
 
 func (p *Publisher) note(ctx context.Context, err error) {

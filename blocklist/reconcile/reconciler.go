@@ -204,6 +204,9 @@ func (r *Reconciler) settle(ctx context.Context) error {
 	// round finds it gone. Written again afterwards, it would hide that what came first is missing.
 	marked, markerErr := r.o.Store.HasMarker(ctx)
 	_, modesErr := r.o.Store.SyncModes(ctx, r.o.Clock(), modes)
+	if ahead := (*blocklist.ModesAheadError)(nil); errors.As(modesErr, &ahead) {
+		modesErr = nil // blocks are asserted all the same, each under its own generation; a Publisher sees to modes
+	}
 	a := r.newAssertion(r.owed, modes)
 	err = errors.Join(modesErr, a.run(ctx), markerErr)
 	r.metrics.unasserted.Set(float64(a.missing))

@@ -183,6 +183,13 @@ func showMode(w io.Writer, set *rulestore.ModeSet) error {
 // publish that. stored is what to say of the change itself where gates do not know yet.
 func showPublication(w io.Writer, p *acts.Publication, changed bool, stored string) error {
 	var err error
+	for _, line := range p.Overtaken {
+		_, failed := fmt.Fprintln(w, terminal.Cell(line))
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return err
+	}
 	switch {
 	case !p.Published && !changed:
 		_, err = fmt.Fprintf(w, "whether gates know is not known, Redis did not answer (%s): weir run publishes what they lack when it does\n",

@@ -76,6 +76,8 @@ type Rules interface {
 	Apply(ctx context.Context, docs []rulestore.Document, author, reason string, opts rulestore.ApplyOptions) (rulestore.Plan, error)
 	ChangeAllowList(ctx context.Context, id string, by audit.Entry, change func(*rules.AllowList) error) (rulestore.AllowChange, error)
 	ResetCounter(ctx context.Context, c rulestore.CounterReset) (rulestore.CounterResetDone, error)
+	// Overtake numbers what is stored above what others name.
+	Overtake(ctx context.Context, named rulestore.Named, by, via, decided string) (rulestore.Overtaken, error)
 }
 
 // Lookup is what acts look up before they change it.
@@ -219,6 +221,11 @@ type Publication struct {
 	Published   bool   `json:"published"`
 	Unpublished string `json:"unpublished,omitempty" mask:"line"` // why not
 
+	// Overtaken says of which rules Redis knew later modes than the rule store, and what became of them.
+	Overtaken []string `json:"overtaken,omitempty" mask:"lines"`
+
+	overtaken []rulestore.OvertakenOne
+
 	News int    `json:"-"`          // modes that Redis did not know yet
 	At   string `json:"-" mask:"-"` // where they were told; empty where that is not this process's to say
 }
@@ -229,17 +236,30 @@ const publishTimeout = 5 * time.Second
 
 // publish makes the stored modes known to all gates, so that a promotion or demotion takes effect without any other process. A
 // Redis that does not take them is no failure of the act. Whoever has asked may be gone by now: what is stored is told all the same.
-func (s *Service) publish(ctx context.Context) Publication {
+// Where Redis has later modes, what is stored is numbered above them, and told again; decided is the rule whose mode was just set.
+func (s *Service) publish(ctx context.Context, actor access.Actor, decided string) Publication {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	modes, err := s.o.Rules.Modes(ctx)
 	p := Publication{}
-	if err == nil {
-		p.News, p.At, err = s.o.Gates.Publish(ctx, modes)
+	err := tellGates(ctx, &s.o, &p)
+	if ahead := (*blocklist.ModesAheadError)(nil); errors.As(err, &ahead) {
+		done, oerr := s.o.Rules.Overtake(ctx, rulestore.Named{Modes: ahead.Modes}, actor.Name, actor.Via, decided)
+		p.Overtaken, p.overtaken = done.Lines(), done.Rules
+		if err = errors.Join(err, oerr); oerr == nil {
+			err = tellGates(ctx, &s.o, &p)
+		}
 	}
 	p.Published = err == nil
 	if err != nil {
 		p.Unpublished = err.Error()
 	}
 	return p
+}
+
+func tellGates(ctx context.Context, o *Options, p *Publication) error {
+	modes, err := o.Rules.Modes(ctx)
+	if err == nil {
+		p.News, p.At, err = o.Gates.Publish(ctx, modes)
+	}
+	return err
 }

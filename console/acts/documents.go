@@ -124,7 +124,7 @@ func (s *Service) carry(ctx context.Context, actor access.Actor, act access.Act,
 	if plan.Changed() {
 		s.log(actor, act, fmt.Sprintf("routing version %d", plan.Routing))
 	}
-	p := s.publish(ctx)
+	p := s.publish(ctx, actor, "")
 	return ApplyDone{Plan: &plan, Publication: &p}, nil
 }
 

@@ -177,7 +177,13 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 	}
 	s.log(actor, act, "rule "+change.Rule)
 	// Gates are told also when nothing changed: whoever asks again may do so because they were not.
-	return ModeDone{ModeSet: set, Publication: s.publish(ctx)}, nil
+	done := ModeDone{ModeSet: set, Publication: s.publish(ctx, actor, change.Rule)}
+	for i := range done.overtaken {
+		if is := &done.overtaken[i].Is; is.Rule == change.Rule {
+			done.Generation = is.Generation
+		}
+	}
+	return done, nil
 }
 
 // LimitRequest asks for a higher limit for requests before Until, in place of a raise that there was; Limit 0 ends that one.

@@ -20,9 +20,9 @@ type Entry struct {
 	Actor string    `json:"actor" mask:"name"`
 	// Action is apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block,
 	// never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in,
-	// sign-in-refused, sign-out, end-session
+	// sign-in-refused, sign-out, end-session, raise-numbers
 	Action string `json:"action" mask:"-"`
-	// "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	// "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME", "numbers"
 	Object string `json:"object" mask:"object"`
 	Reason string `json:"reason" mask:"text,Actor"`
 	Detail string `json:"detail,omitempty" mask:"detail"`

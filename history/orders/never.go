@@ -126,6 +126,10 @@ func (s *Store) NeverList(ctx context.Context) ([]Never, error) {
 func (s *Store) NeverEntries(ctx context.Context) (blocklist.NeverEntries, error) {
 	const doing = "reading the never-block list"
 	told := blocklist.NeverEntries{Format: blocklist.ValueFormat, Entries: []blocklist.NeverEntry{}}
+	var floor int64 // above which revisions lie, see ADR 0014
+	if err := s.db.QueryRow(ctx, "SELECT floor FROM rule_numbers").Scan(&floor); err != nil {
+		return told, s.db.Fail(doing, err)
+	}
 	rows, err := s.db.Query(ctx, "SELECT prefix, until, "+holding+", revision FROM never_block_entries ORDER BY prefix")
 	if err != nil {
 		return told, s.db.Fail(doing, err)
@@ -145,6 +149,7 @@ func (s *Store) NeverEntries(ctx context.Context) (blocklist.NeverEntries, error
 	if err := rows.Err(); err != nil {
 		return told, s.db.Fail(doing, err)
 	}
+	told.Revision += floor
 	return told, nil
 }
 

@@ -143,7 +143,7 @@ func (e *AllowRefusedError) Error() string {
 func (s *Store) ChangeAllowList(ctx context.Context, id string, by audit.Entry, change func(*rules.AllowList) error) (AllowChange, error) {
 	var done AllowChange
 	err := s.db.Transact(ctx, fmt.Sprintf("changing allow list %q", id), func(tx pgx.Tx) error {
-		if err := streams.Lock(ctx, tx, streams.Live); err != nil {
+		if _, err := begin(ctx, tx); err != nil {
 			return err
 		}
 		all, err := loadAllow(ctx, tx)

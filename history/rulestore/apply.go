@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/history/audit"
-	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -109,7 +108,8 @@ func (e *RefusedError) Error() string {
 func (s *Store) Apply(ctx context.Context, docs []Document, author, reason string, opts ApplyOptions) (Plan, error) {
 	var plan Plan
 	err := s.db.Transact(ctx, "applying rules", func(tx pgx.Tx) error {
-		if err := errors.Join(streams.Lock(ctx, tx, streams.Live), knowsCanary(ctx, tx)); err != nil {
+		floor, err := begin(ctx, tx)
+		if err != nil {
 			return err
 		}
 		stored, err := loadRules(ctx, tx, "true")
@@ -120,7 +120,7 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if err != nil {
 			return err
 		}
-		steps, err := planRules(stored, docs, opts, now)
+		steps, err := planRules(stored, docs, opts, floor, now)
 		if err == nil {
 			err = otherTexts(ctx, tx, steps)
 		}
@@ -128,6 +128,7 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 			return err
 		}
 		refused := plan.take(steps)
+		takenBack := &AllowRefusedError{}
 		lists, err := loadAllow(ctx, tx)
 		if err != nil {
 			return err
@@ -136,7 +137,6 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if err != nil {
 			return err
 		}
-		takenBack := &AllowRefusedError{}
 		for _, st := range allowed {
 			if opts.Alone && st.Kind == ChangeKept {
 				continue
@@ -237,16 +237,6 @@ func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, by audit
 	}
 	return s.publishRules(ctx, b.tx)
 }
-
-// setShadow also brings a removed rule back. The generation rises, so no block of the rule's former life holds again.
-const setShadow = `
-	INSERT INTO rule_modes AS m (rule, mode, generation, changed_by, reason) VALUES ($1, 'shadow', 1, $2, $3)
-	ON CONFLICT (rule) DO UPDATE SET mode = 'shadow', generation = m.generation + 1, removed = false, changed_at = now(),
-		changed_by = excluded.changed_by, reason = excluded.reason`
-
-const setRemoved = `
-	UPDATE rule_modes SET mode = 'off', generation = generation + 1, removed = true, changed_at = now(), changed_by = $2, reason = $3
-	WHERE rule = $1`
 
 // apply queues what stores the change.
 func (st *step) apply(b *batch, by audit.Entry) (err error) {

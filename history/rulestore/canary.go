@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/promotion"
 )
@@ -159,7 +158,7 @@ func (s *Store) FallBack(ctx context.Context, at CanaryStep) (ModeSet, error) {
 
 func (s *Store) moveCanary(ctx context.Context, at CanaryStep, doing string, move func(tx pgx.Tx, r *Rule, now time.Time) (bool, error)) (set ModeSet, err error) {
 	err = s.db.Transact(ctx, fmt.Sprintf(doing, at.Rule), func(tx pgx.Tx) error {
-		if err := streams.Lock(ctx, tx, streams.Live); err != nil {
+		if _, err := begin(ctx, tx); err != nil {
 			return err
 		}
 		r, err := findRule(ctx, tx, at.Rule)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
@@ -81,7 +80,7 @@ type ModeSet struct {
 func (s *Store) SetMode(ctx context.Context, c ModeChange) (ModeSet, error) {
 	var set ModeSet
 	err := s.db.Transact(ctx, fmt.Sprintf("setting rule %q to %s", c.Rule, c.Mode), func(tx pgx.Tx) error {
-		if err := errors.Join(streams.Lock(ctx, tx, streams.Live), knowsCanary(ctx, tx)); err != nil {
+		if _, err := begin(ctx, tx); err != nil {
 			return err
 		}
 		r, err := findRule(ctx, tx, c.Rule)
@@ -208,9 +207,10 @@ func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange,
 	r.ChangedBy, r.Reason = traffic.Printable(c.By), traffic.Printable(c.Reason)
 	// The clock at this moment, under the stream's lock, and not that of the transaction's start: see Rule.Promoted.
 	err := tx.QueryRow(ctx, `
-		UPDATE rule_modes SET mode = $2, generation = generation + $5, changed_at = clock_timestamp(), changed_by = $3, reason = $4
+		UPDATE rule_modes SET mode = $2, generation = CASE WHEN $5 THEN generation ELSE greatest(generation, (SELECT floor FROM rule_numbers)) + 1 END,
+			changed_at = clock_timestamp(), changed_by = $3, reason = $4
 		WHERE rule = $1 RETURNING generation, changed_at`,
-		c.Rule, string(c.Mode), r.ChangedBy, r.Reason, map[bool]int{false: 1}[c.goesOn]).Scan(&r.Generation, &r.Changed)
+		c.Rule, string(c.Mode), r.ChangedBy, r.Reason, c.goesOn).Scan(&r.Generation, &r.Changed)
 	if err != nil {
 		return err
 	}

@@ -80,10 +80,11 @@ func (p *Plan) take(steps []step) *RefusedError {
 	return refused
 }
 
-func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time) ([]step, error) {
+func planRules(stored []Rule, docs []Document, opts ApplyOptions, floor int64, now time.Time) ([]step, error) {
 	byID := make(map[string]*Rule, len(stored))
 	for i := range stored {
 		byID[stored[i].Newest.Version.ID] = &stored[i]
+		stored[i].used = stored[i].used.Above(floor)
 	}
 	seen := make(map[string]bool, len(docs))
 	steps := make([]step, 0, len(docs)+len(stored))
@@ -92,7 +93,7 @@ func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time)
 			return nil, fmt.Errorf("rule %s is given twice", d.ID)
 		}
 		seen[d.ID] = true
-		st := planRule(byID[d.ID], d, now)
+		st := planRule(byID[d.ID], d, floor, now)
 		st.was = byID[d.ID]
 		steps = append(steps, st)
 	}
@@ -109,9 +110,9 @@ func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time)
 }
 
 // planRule plans for a rule that is among the documents; r is nil for a new one.
-func planRule(r *Rule, d Document, now time.Time) step {
+func planRule(r *Rule, d Document, floor int64, now time.Time) step {
 	if r == nil {
-		next, _ := rules.NextVersion(nil, d.Document)
+		next, _ := rules.Used{}.Above(floor).Next(nil, d.Document)
 		return step{next: next, edited: true, source: d.Source, RuleChange: RuleChange{
 			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
 	}
@@ -185,3 +186,15 @@ func planAbsent(r *Rule, prune bool) step {
 	}
 	return st
 }
+
+// setShadow also brings a removed rule back. The generation rises, so no block of the rule's former life holds again.
+const setShadow = `
+	INSERT INTO rule_modes AS m (rule, mode, generation, changed_by, reason) VALUES ($1, 'shadow',
+		(SELECT floor FROM rule_numbers) + 1, $2, $3)
+	ON CONFLICT (rule) DO UPDATE SET mode = 'shadow', generation = greatest(m.generation, excluded.generation - 1) + 1, removed = false, changed_at = now(),
+		changed_by = excluded.changed_by, reason = excluded.reason`
+
+const setRemoved = `
+	UPDATE rule_modes SET mode = 'off', generation = greatest(generation, (SELECT floor FROM rule_numbers)) + 1,
+		removed = true, changed_at = now(), changed_by = $2, reason = $3
+	WHERE rule = $1`

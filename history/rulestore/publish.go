@@ -49,7 +49,7 @@ func (s *Store) publishRules(ctx context.Context, tx pgx.Tx) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	number, _, err := s.publish(ctx, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
+	number, _, err := publish(ctx, s, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
 		if prev == nil {
 			return rules.Routing{}, errNoRouting
 		}

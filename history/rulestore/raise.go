@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -57,7 +56,7 @@ type LimitSet struct {
 // for an unknown rule.
 func (s *Store) RaiseLimit(ctx context.Context, c LimitChange) (set LimitSet, err error) {
 	err = s.db.Transact(ctx, fmt.Sprintf("raising the limit of rule %q", c.Rule), func(tx pgx.Tx) error {
-		if err := streams.Lock(ctx, tx, streams.Live); err != nil {
+		if _, err := begin(ctx, tx); err != nil {
 			return err
 		}
 		r, err := findRule(ctx, tx, c.Rule)

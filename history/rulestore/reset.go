@@ -39,7 +39,7 @@ type CounterResetDone struct {
 // rule blocks and a reset may lead to more blocking (rules.ResetMayBlockMore). postgres.ErrNotFound is wrapped for an unknown rule.
 func (s *Store) ResetCounter(ctx context.Context, c CounterReset) (done CounterResetDone, err error) {
 	err = s.db.Transact(ctx, fmt.Sprintf("resetting a count of rule %q", c.Rule), func(tx pgx.Tx) error {
-		if err := streams.Lock(ctx, tx, streams.Live); err != nil {
+		if _, err := begin(ctx, tx); err != nil {
 			return err
 		}
 		r, err := findRule(ctx, tx, c.Rule)
@@ -58,7 +58,7 @@ func (s *Store) ResetCounter(ctx context.Context, c CounterReset) (done CounterR
 			return err
 		}
 		done = CounterResetDone{Rule: c.Rule, Subject: c.Subject, At: now.Truncate(time.Microsecond)}
-		done.Routing, _, err = s.publish(ctx, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
+		done.Routing, _, err = publish(ctx, s, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
 			return withReset(prev, &done, keys)
 		})
 		if err != nil {

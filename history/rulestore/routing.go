@@ -66,13 +66,15 @@ type RoutingBuilder = func(prev *rules.Routing) (rules.Routing, error)
 // stream are those that were applied and promoted, and build must leave them as they are: ErrLiveRules.
 func (s *Store) PublishRouting(ctx context.Context, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
 	err = s.db.Transact(ctx, "publishing a routing version of "+stream, func(tx pgx.Tx) error {
-		if err := streams.Lock(ctx, tx, stream); err != nil {
-			return err
-		}
+		lock := func() error { return streams.Lock(ctx, tx, stream) }
 		if stream == streams.Live {
 			build = keepingRules(build)
+			lock = func() error { _, err := begin(ctx, tx); return err }
 		}
-		number, changed, err = s.publish(ctx, tx, stream, build)
+		if err := lock(); err != nil {
+			return err
+		}
+		number, changed, err = publish(ctx, s, tx, stream, build)
 		return err
 	})
 	if err != nil {
@@ -103,7 +105,7 @@ func keepingRules(build RoutingBuilder) RoutingBuilder {
 	}
 }
 
-func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
+func publish(ctx context.Context, s *Store, tx pgx.Tx, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
 	prev, err := newestRouting(ctx, tx, stream)
 	if err != nil {
 		return 0, false, err
@@ -125,7 +127,9 @@ func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build Rou
 		}
 		number = prev.Number
 	}
-	number++
+	if number, err = nextRouting(ctx, tx, stream, number); err != nil {
+		return 0, false, err
+	}
 	if len(next.Resets) > 0 {
 		now, err := clock(ctx, tx)
 		if err != nil {
@@ -134,17 +138,29 @@ func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build Rou
 		next.KeepResets(traffic.At(now))
 	}
 	next.Number = number
+	return number, true, insertRouting(ctx, s, tx, &next)
+}
+
+// nextRouting is the number of the routing version after newest. Those of replays have no floor: each replay is a stream of its own.
+func nextRouting(ctx context.Context, tx pgx.Tx, stream string, newest int64) (number int64, err error) {
+	if stream != streams.Live {
+		return newest + 1, nil
+	}
+	err = tx.QueryRow(ctx, "SELECT greatest(floor, $1::bigint) + 1 FROM rule_numbers", newest).Scan(&number)
+	return number, err
+}
+
+func insertRouting(ctx context.Context, s *Store, tx pgx.Tx, r *rules.Routing) error {
 	// A version that ROUTE would refuse must not be stored: the stream would stand still at it.
-	document, err := next.Encode()
+	document, err := r.Encode()
 	if err != nil {
-		return 0, false, err
+		return err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO routing_versions (stream, number, document) VALUES ($1, $2, $3)",
-		stream, number, string(document))
+	_, err = tx.Exec(ctx, "INSERT INTO routing_versions (stream, number, document) VALUES ($1, $2, $3)", r.Stream, r.Number, string(document))
 	if err != nil {
-		return 0, false, err
+		return err
 	}
-	return number, true, s.db.Notify(ctx, tx, routingTopic(), stream)
+	return s.db.Notify(ctx, tx, routingTopic(), r.Stream)
 }
 
 // sameContent compares two routing versions without their numbers.

@@ -221,6 +221,14 @@ func Lock(ctx context.Context, tx pgx.Tx, name string) error {
 	return err
 }
 
+// Installation names this installation, for what it may share with others: a Redis. It is no secret.
+func (s *Store) Installation(ctx context.Context) (id string, err error) {
+	if err = s.db.QueryRow(ctx, "SELECT installation FROM rule_numbers").Scan(&id); err != nil {
+		return "", s.db.Fail("reading the installation's name", err)
+	}
+	return id, nil
+}
+
 // Secret returns the newest deployment secret and its id, by which routing versions name it.
 func (s *Store) Secret(ctx context.Context) (id string, secret detectors.Secret, err error) {
 	err = s.db.QueryRow(ctx, "SELECT id FROM secrets ORDER BY created_at DESC, id DESC LIMIT 1").Scan(&id)

@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -166,7 +167,9 @@ func (w *watcher) lookAtVersions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if newest := w.r.versions.newest(); number == 0 || newest != nil && number <= newest.number {
+	newest := w.r.versions.newest()
+	w.troubles.note(w.r.opt.Logger, "comparing routing versions", behind(number, newest))
+	if number == 0 || newest != nil && number <= newest.number {
 		return nil
 	}
 	v, err := w.r.versions.get(ctx, number)
@@ -182,6 +185,15 @@ func (w *watcher) lookAtVersions(ctx context.Context) error {
 	w.r.versions.advance(v)
 	ingest.Wake(w.wake)
 	return nil
+}
+
+// behind says that the store has come back older than what this process routes by. The next version of the store is numbered above it.
+func behind(stored int64, newest *routingVersion) error {
+	if newest == nil || stored >= newest.number {
+		return nil
+	}
+	return fmt.Errorf("the rule store's newest routing version is %d, and this process routes by %d, which the store has lost: "+
+		"apply the rules that were lost again, see docs/operations.md", stored, newest.number)
 }
 
 // report tells the store how the partitions are, and reads what operators accepted while one of them has stopped.

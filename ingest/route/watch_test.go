@@ -40,3 +40,15 @@ func TestANewRoutingVersionIsHeard(t *testing.T) {
 		})
 	}
 }
+
+// A rule store that has lost a version which this process routes by is told of; every other one is not.
+func TestAStoreThatHasLostAVersionIsToldOf(t *testing.T) {
+	for stored, lost := range map[int64]bool{2: true, 3: false, 4: false} {
+		if err := behind(stored, &routingVersion{number: 3}); (err != nil) != lost {
+			t.Errorf("stored %d, routed by 3: %v", stored, err)
+		}
+	}
+	if err := behind(0, nil); err != nil {
+		t.Errorf("nothing is loaded yet: %v", err)
+	}
+}

@@ -61,7 +61,7 @@ var plan = map[string]room{
 	},
 	"blocklist": {
 		what:    "the contract of blocks in Redis, and the store",
-		imports: []string{"detectors", "internal/retry", "rules", "rules/holding", "rules/promotion", "traffic"},
+		imports: []string{"detectors", "internal/retry", "rules", "rules/holding", "traffic"},
 	},
 	"blocklist/enforce": {
 		what:    "ENFORCE: what a hit does to whom",
@@ -265,7 +265,7 @@ var plan = map[string]room{
 		what: "opens the servers, makes the stages, runs and stops them",
 		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica",
 			"cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console",
-			"console/acts", "console/api", "detectors", "gate", "history", "history/erasure", "history/evidence",
+			"console/acts", "console/api", "detectors", "gate", "history", "history/audit", "history/erasure", "history/evidence",
 			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/ramp",
 			"history/retention",
 			"history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect",

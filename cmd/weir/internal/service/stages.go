@@ -320,7 +320,7 @@ func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
 		return nil, err
 	}
 	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
-		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry,
+		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry, Overtake: in.overtake,
 	})
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ type MigrateOptions struct {
 
 // Migration is one run of Migrate.
 //
-//	schema, secret ──▶ topics ──▶ stream, generation ──▶ routing version ──▶ first commits
+//	schema, secret ──▶ topics ──▶ stream, generation ──▶ numbers ──▶ routing version ──▶ first commits
 //
 // Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
 // commits come last: a router that finds them may start.
@@ -105,7 +105,7 @@ func (m *Migration) say(format string, args ...any) {
 // Steps are to be taken in their order.
 func (m *Migration) Steps() []func(context.Context) error {
 	return []func(context.Context) error{
-		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.publish, m.writeFirstCommits,
+		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.overtake, m.publish, m.writeFirstCommits,
 	}
 }
 
