@@ -69,11 +69,28 @@ type Readable struct {
 	since   time.Time // since when it is asked for in vain; zero: it is not
 	last    error     // of the attempts since then
 	asked   time.Time // when it was asked for last, of a reader that does not always ask for it
+	held    time.Time // since when an open transaction ends it at heldAt; zero: none does
+	heldAt  int64
 	Blocked *Blockage
 }
 
 // Answered notes an answer that could be read.
 func (r *Readable) Answered() { *r = Readable{} }
+
+// Held notes an answer that ended at offset, before the log's end, since an open transaction stands there. Who writes in transactions moves it on
+// again and again; one that stays for long blocks the partition: nothing behind it is read until it ends.
+func (r *Readable) Held(now time.Time, offset int64) {
+	if r.held.IsZero() || r.heldAt != offset {
+		*r = Readable{held: now, heldAt: offset}
+		return
+	}
+	*r = Readable{held: r.held, heldAt: offset}
+	if now.Sub(r.held) >= unansweredFor {
+		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Reason: fmt.Sprintf("an open transaction stands at offset %d since %s or longer: what comes behind it "+
+			"is not read until it ends, which Kafka sees to after its transaction.timeout.ms; kafka-transactions.sh find-hanging and describe-producers name it",
+			offset, r.held.UTC().Format(time.DateTime+" UTC"))}
+	}
+}
 
 // Ask notes that the partition is asked for now. After a time in which it was not, the silence before says nothing.
 func (r *Readable) Ask(now time.Time) {

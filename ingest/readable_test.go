@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,5 +36,39 @@ func TestSilenceBehindABacklog(t *testing.T) {
 				t.Errorf("asked for every %v: what is known to be blocked is forgotten for want of room", test.every)
 			}
 		}
+	}
+}
+
+// An open transaction that stays where it is blocks; one after the other, as who writes in transactions has them, does not.
+func TestAnOpenTransactionThatStands(t *testing.T) {
+	begin := time.Date(2026, 11, 29, 8, 0, 0, 0, time.UTC)
+	var r Readable
+	for n := range 100 {
+		r.Held(begin.Add(time.Duration(n)*time.Second), int64(n/10))
+		if r.Blocked != nil {
+			t.Fatalf("blocked after %d s by one that moves", n)
+		}
+	}
+	r.Held(begin.Add(119*time.Second), 9) // it stands at 9 since the second 90
+	if r.Blocked != nil {
+		t.Error("blocked after 29 s")
+	}
+	r.Held(begin.Add(120*time.Second), 9)
+	if b := r.Blocked; b == nil || b.Offset != 9 || b.Next != NoOffset || !strings.Contains(b.Reason, "at offset 9 since 2026-11-29 08:01:30 UTC") {
+		t.Fatalf("%+v", b)
+	}
+	before := r.Blocked
+	r.Held(begin.Add(130*time.Second), 9)
+	if !r.Blocked.Same(before) {
+		t.Errorf("news: %+v", r.Blocked)
+	}
+	r.Held(begin.Add(131*time.Second), 10)
+	if r.Blocked != nil {
+		t.Errorf("it has moved: %+v", r.Blocked)
+	}
+	r.Held(begin.Add(170*time.Second), 10)
+	r.Answered()
+	if r.Blocked != nil {
+		t.Errorf("it has ended: %+v", r.Blocked)
 	}
 }

@@ -293,3 +293,22 @@ func TestALossIsStoredBeforeTheCommit(t *testing.T) {
 		}
 	})
 }
+
+// While a stage waits for another look, a log may grow past what a build before has committed: who does not know how new that was reads it all.
+func TestALogThatGrowsAgainDuringTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}}, registry: prometheus.NewRegistry()}
+		w.run(func() { w.log.write(values("old", 10)...); settle() })
+		w.log.commit.Metadata = ""
+		w.log.keep(0, 8)
+		w.run(func() { w.log.write(values("x", 4)...); settle() })
+		for _, v := range values("x", 4) {
+			if w.sink.seen[v] == 0 {
+				t.Errorf("%s is not applied", v)
+			}
+		}
+		if len(w.told) != 1 || w.told[0].From != 10 || w.told[0].Next != 0 {
+			t.Errorf("told %+v", w.told)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -43,5 +44,20 @@ func TestFetchTransactions(t *testing.T) {
 			err = errors.New("next has not come to the end")
 		}
 		return err
+	})
+	// While one is open, an answer says that readers come no further, and that the log does.
+	end := kit.Begin(topic, "e0")
+	defer end(false)
+	testbed.Eventually(t, 10*time.Second, func() error {
+		answers, err := log.Fetch(kit.Ctx, at, 100*time.Millisecond)
+		if err != nil || len(answers) != 1 {
+			return fmt.Errorf("%d answers, %w", len(answers), err)
+		}
+		f := answers[0]
+		at[0].Offset = f.Next
+		if len(f.Messages) > 0 || f.Readable != f.Next || f.HighWatermark != f.Next+1 {
+			return fmt.Errorf("%d messages, next %d, readable %d, high watermark %d", len(f.Messages), f.Next, f.Readable, f.HighWatermark)
+		}
+		return nil
 	})
 }

@@ -108,8 +108,12 @@ func (p *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) b
 			news = q.failed(f.Err) || news
 			troubled = true
 		default:
-			q.readable.Answered()
 			q.add(f)
+			if q.dry && !q.atEnd {
+				q.readable.Held(time.Now(), q.next)
+			} else {
+				q.readable.Answered()
+			}
 			news = true
 		}
 	}

@@ -3,6 +3,7 @@ package route
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/ingest"
@@ -54,4 +55,37 @@ func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
 	if held := o.choose([]*queuedSource{q}, &chunkRoom{10, 1 << 20}); held || len(q.messages) > 0 {
 		t.Errorf("held %v with %d events left of what was read before the bad batch", held, len(q.messages))
 	}
+}
+
+// What an open transaction keeps from readers is said to be so once that lasts, and no longer than that; an end of the log that was read is none.
+func TestAnOpenTransactionIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newPrefetcher(nil, time.Second, 1<<20, make(chan struct{}, 1), func(error) {})
+		in.open(0, 5, 0, nil)
+		in.open(1, 5, 0, nil)
+		answer := func(readable int64) {
+			asked, _ := in.ask()
+			in.take(asked, []ingest.Fetched{
+				{Partition: 0, Next: 5 + readable, HighWatermark: 20, Readable: 5 + readable}, {Partition: 1, Next: 20, HighWatermark: 20, Readable: 20},
+			}, nil)
+		}
+		expect := func(blocked bool) {
+			t.Helper()
+			if in.blockage(0) != nil != blocked || in.blockage(1) != nil {
+				t.Errorf("blocked: %+v, and at its end: %+v; want the first: %v", in.blockage(0), in.blockage(1), blocked)
+			}
+		}
+		for range 30 {
+			answer(0)
+			expect(false)
+			time.Sleep(time.Second)
+		}
+		answer(0)
+		expect(true)
+		answer(1)
+		expect(false)
+		time.Sleep(time.Hour)
+		answer(15)
+		expect(false)
+	})
 }

@@ -257,8 +257,13 @@ func (kit *Kit) Grow(topic string, n int) {
 // Transact appends values to partition 0 in a transaction, and commits or aborts it.
 func (kit *Kit) Transact(topic string, commit bool, values ...string) {
 	kit.T.Helper()
+	kit.Begin(topic, values...)(commit)
+}
+
+// Begin appends values to partition 0 in a transaction that stays open until end commits or aborts it.
+func (kit *Kit) Begin(topic string, values ...string) (end func(commit bool)) {
+	kit.T.Helper()
 	client := kit.producer(kgo.TransactionalID(topic+".transactions"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	defer client.Close()
 	records := make([]*kgo.Record, len(values))
 	for i, v := range values {
 		records[i] = &kgo.Record{Topic: topic, Value: []byte(v)}
@@ -267,11 +272,16 @@ func (kit *Kit) Transact(topic string, commit bool, values ...string) {
 	if err == nil {
 		err = client.ProduceSync(kit.Ctx, records...).FirstErr()
 	}
-	if err == nil {
-		err = client.EndTransaction(kit.Ctx, kgo.TransactionEndTry(commit))
-	}
 	if err != nil {
+		client.Close()
 		kit.T.Fatal(err)
+	}
+	return func(commit bool) {
+		kit.T.Helper()
+		defer client.Close()
+		if err := client.EndTransaction(kit.Ctx, kgo.TransactionEndTry(commit)); err != nil {
+			kit.T.Fatal(err)
+		}
 	}
 }
 
