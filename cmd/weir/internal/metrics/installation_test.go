@@ -143,8 +143,8 @@ func (p process) makeGate(t *testing.T, c *config.Config) *gate.Gate {
 // makeDemo makes what weir dev has beside stages and gate: the console and the demo's gateway.
 func (p process) makeDemo(t *testing.T, in *service.Installation, guard *gate.Gate) {
 	t.Helper()
-	page, err := server.New(server.Options{
-		Config: in.Config, Log: quiet(), Registerer: p.recorder, History: in.History, Redis: in.Redis, Kafka: in.Kafka,
+	page, err := server.New(t.Context(), server.Options{
+		Config: in.Config, Log: quiet(), Registerer: p.recorder, Redis: in.Redis, Kafka: in.Kafka,
 		Environment: func(func(rules.Problem)) (rules.Environment, error) {
 			return rules.Environment{Identity: in.Config.Identity}, nil
 		},
