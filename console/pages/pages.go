@@ -168,6 +168,9 @@ func (p *Pages) route() {
 	}))
 }
 
+// maxForm bounds what a form may bring, whoever sends it.
+const maxForm = 1 << 20
+
 // answerWithin bounds how long a page waits for the stores.
 const answerWithin = 10 * time.Second
 
@@ -226,7 +229,12 @@ func (p *Pages) answeredIn(within time.Duration, show func(w http.ResponseWriter
 func ask(turn Turns, w http.ResponseWriter, r *http.Request, within time.Duration,
 	show func(w http.ResponseWriter, r *http.Request) error) error {
 	ctx := r.Context()
-	if !access.Changes(r.Method) {
+	if access.Changes(r.Method) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			return &badRequest{"form", shown.Text(err.Error()), "a form of 1 MiB at most"}
+		}
+	} else {
 		ctx = postgres.In(ctx, postgres.Questions)
 		if turn != nil {
 			done, err := turn.Take(ctx, access.From(ctx))

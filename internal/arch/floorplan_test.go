@@ -174,6 +174,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/server": {
 		what: "pages and API behind sign-in",
 		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service",
+			"cmd/weir/internal/serving",
 			"cmd/weir/internal/trial", "cmd/weir/internal/usage", "console", "console/access", "console/acts",
 			"console/api", "console/letters",
 			"console/pages", "console/reveal", "console/signin", "console/turns", "console/why", "history",
@@ -189,9 +190,10 @@ var plan = map[string]room{
 		tests:   []string{"rules"},
 	},
 	"console": {
-		what:    "web pages",
-		imports: []string{"blocklist", "console/shown", "console/standing", "history", "history/rulestore", "internal/retry", "rules", "traffic"},
-		tests:   []string{"blocklist/enforce", "detectors", "history/postgres", "history/streams", "traffic/format"},
+		what: "web pages",
+		imports: []string{"blocklist", "console/access", "console/shown", "console/standing", "history",
+			"history/rulestore", "internal/retry", "rules", "traffic"},
+		tests: []string{"blocklist/enforce", "detectors", "history/postgres", "history/streams", "traffic/format"},
 	},
 	"console/remote": {
 		what:    "the API's client, for commands",
@@ -237,7 +239,8 @@ var plan = map[string]room{
 			"cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk",
 			"cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier",
 			"cmd/weir/internal/people", "cmd/weir/internal/report", "cmd/weir/internal/ruletry",
-			"cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream",
+			"cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/serving",
+			"cmd/weir/internal/stream",
 			"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/trial",
 			"cmd/weir/internal/usage",
 			"cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api",
@@ -277,7 +280,8 @@ var plan = map[string]room{
 	"cmd/weir/internal/service": {
 		what: "opens the servers, makes the stages, runs and stops them",
 		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica",
-			"cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console",
+			"cmd/weir/internal/config", "cmd/weir/internal/serving",
+			"cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console",
 			"console/acts", "console/api", "console/turns", "detectors", "gate", "history", "history/erasure",
 			"history/evidence",
 			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/ramp",
@@ -291,8 +295,12 @@ var plan = map[string]room{
 		tests:   []string{"migrations"},
 	},
 	"cmd/weir/internal/devserver": {
-		what:    "weir dev",
-		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/usage", "console/access", "detectors", "gate", "history", "history/rulestore", "ingest", "internal/demo", "internal/local", "internal/plural", "rules", "rules/condition"},
+		what: "weir dev",
+		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/server",
+			"cmd/weir/internal/service", "cmd/weir/internal/serving", "cmd/weir/internal/stream",
+			"cmd/weir/internal/subject", "cmd/weir/internal/usage", "console/access", "detectors", "gate", "history",
+			"history/rulestore", "ingest", "internal/demo", "internal/local", "internal/plural", "rules",
+			"rules/condition"},
 	},
 	"cmd/weir/internal/stream": {
 		what: "the life of a stream: migrate, ingest, replay, backtest beside it",
@@ -346,8 +354,10 @@ var plan = map[string]room{
 		imports: []string{"cmd/weir/internal/terminal", "internal/duration", "rules"},
 	},
 	"cmd/weir/internal/metrics": {
-		what:  "docs/metrics.md held to the registries of an installation; tests only",
-		tests: []string{"cmd/weir/internal/config", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "console/access", "gate", "internal/demo", "rules"},
+		what: "docs/metrics.md held to the registries of an installation; tests only",
+		tests: []string{"cmd/weir/internal/config", "cmd/weir/internal/server", "cmd/weir/internal/service",
+			"cmd/weir/internal/serving", "cmd/weir/internal/stream", "console/access", "gate", "internal/demo",
+			"rules"},
 	},
 	"cmd/weir/internal/subject": {
 		what:    "subjects as words of a shell",

@@ -138,6 +138,13 @@ func (b *bed) serve(t *testing.T, o signin.Options) (http.Handler, []access.Rout
 // start makes a server and runs what keeps it up to date.
 func (b *bed) start(t *testing.T, o server.Options) *server.Server {
 	t.Helper()
+	s, _ := b.listen(t, o)
+	return s
+}
+
+// listen is start, and where the server listens.
+func (b *bed) listen(t *testing.T, o server.Options) (s *server.Server, address string) {
+	t.Helper()
 	o.Log, o.Registerer = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	o.Redis, o.Kafka = b.in.Redis, b.in.Kafka
 	o.Pulse = func() console.Pulse { return console.Pulse{} }
@@ -160,7 +167,7 @@ func (b *bed) start(t *testing.T, o server.Options) *server.Server {
 			}
 		})
 	}
-	return s
+	return s, l.Addr().String()
 }
 
 // matrix is everybody at the server, with both rules applied.

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/serving"
 	"github.com/weirhq/weir/cmd/weir/internal/trial"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console"
@@ -72,7 +73,10 @@ type Server struct {
 	local   bool        // it answers this machine alone
 	desk    *history.Store
 	turns   *turns.Turns
-	close   func()
+	bounds  serving.Bounds // of connections
+
+	connections *serving.Metrics
+	close       func()
 }
 
 // New makes a Server. It opens the database anew, for connections of its own.
@@ -86,6 +90,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		if s.tls, err = signin.TLS(files.CertFile, files.KeyFile, time.Now); err != nil {
 			return nil, &usage.Error{Err: err}
 		}
+	}
+	s.bounds = serving.DefaultBounds()
+	s.bounds.Many = o.Config.Console.TrustedProxies.Prefixes
+	if s.connections, err = serving.NewMetrics(o.Registerer); err != nil {
+		return nil, err
 	}
 	if s.turns, err = turns.New(turns.Options{Registerer: o.Registerer}); err != nil {
 		return nil, err
@@ -183,10 +192,14 @@ func (s *Server) Listen(address string) (net.Listener, error) {
 		}
 	}
 	l, err := service.Listen("console.listen", address)
-	if err == nil && s.tls != nil {
+	if err != nil {
+		return nil, err
+	}
+	l = serving.Bound(l, s.bounds, s.connections, "console")
+	if s.tls != nil {
 		l = tls.NewListener(l, s.tls)
 	}
-	return l, err
+	return l, nil
 }
 
 // Close gives back what the server has opened.
@@ -205,7 +218,7 @@ func (s *Server) Parts(l net.Listener) []service.Part {
 	}
 	return []service.Part{
 		{Name: "console page", Run: shared(s.page.Run)},
-		{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, l, s.handler) }},
+		{Name: "console", Run: func(ctx context.Context) error { return serving.Run(ctx, l, s.handler) }},
 		{Name: "pulse", Run: shared(s.distant.Run)},
 	}
 }
