@@ -76,7 +76,8 @@ const (
 	pollShare    = 4               // a reading that took d is followed by a pause of pollShare*d at least
 	answerWithin = 5 * time.Second // how long a JSON request waits for the first reading
 	slowAfter    = 5 * time.Second // a viewer that does not take a frame for so long is dropped
-	maxViewers   = 64
+	maxViewers   = 256
+	mostOfOne    = 8 // viewers of one actor: tabs, and programs with one token
 )
 
 // Console serves the page and its API. Handler may be used by any number of goroutines.
@@ -149,6 +150,7 @@ func (c *Console) Run(ctx context.Context) error {
 const (
 	refusedHost = "host" // asked for under a name that is not this server's
 	refusedFull = "full" // as many viewers as there may be
+	refusedOwn  = "own"  // as many of the actor as one may have
 )
 
 // What came of reading a store.
@@ -178,6 +180,7 @@ func newMetrics(to prometheus.Registerer, h *hub) (*metrics, error) {
 	}
 	m.refused.WithLabelValues(refusedHost)
 	m.refused.WithLabelValues(refusedFull)
+	m.refused.WithLabelValues(refusedOwn)
 	viewers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_console_viewers", Help: "Open streams of the console."},
 		func() float64 { return float64(h.count()) })
 	for _, c := range []prometheus.Collector{m.reads, m.refused, m.dropped, viewers} {

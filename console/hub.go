@@ -21,6 +21,7 @@ const keepFrames = 2 * PollEvery
 
 var (
 	errFull    = errors.New("too many viewers")
+	errOwn     = errors.New("too many viewers of one actor")
 	errStopped = errors.New("the console is stopping")
 )
 
@@ -34,27 +35,32 @@ type hub struct {
 	frames  map[string][]byte
 	told    time.Time // when a store's section was last published, news or not
 	viewers map[*viewer]struct{}
+	of      map[string]int  // viewers by actor
 	wakes   []chan struct{} // of pollers that rest while nobody watches
 	stopped bool
 }
 
 // viewer is one open stream, or a JSON request that waits for a section.
 type viewer struct {
+	of      string            // whose it is
 	ready   chan struct{}     // holds an item while pending is not empty
 	pending map[string][]byte // section → newest frame not yet taken; guarded by hub.mu
 }
 
 func newHub(most int) *hub {
-	return &hub{most: most, done: make(chan struct{}), frames: map[string][]byte{}, viewers: map[*viewer]struct{}{}}
+	return &hub{most: most, done: make(chan struct{}), frames: map[string][]byte{}, viewers: map[*viewer]struct{}{},
+		of: map[string]int{}}
 }
 
-// join adds a viewer, to which all known frames are pending.
-func (h *hub) join() (*viewer, error) {
+// join adds a viewer of an actor, to which all known frames are pending.
+func (h *hub) join(of string) (*viewer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.stopped:
 		return nil, errStopped
+	case h.of[of] >= mostOfOne:
+		return nil, errOwn
 	case len(h.viewers) >= h.most:
 		return nil, errFull
 	}
@@ -62,8 +68,9 @@ func (h *hub) join() (*viewer, error) {
 	if len(h.viewers) == 0 && time.Since(h.told) > keepFrames {
 		maps.DeleteFunc(h.frames, func(section string, _ []byte) bool { return section != sectionPulse })
 	}
-	v := &viewer{ready: make(chan struct{}, 1), pending: maps.Clone(h.frames)}
+	v := &viewer{of: of, ready: make(chan struct{}, 1), pending: maps.Clone(h.frames)}
 	h.viewers[v] = struct{}{}
+	h.of[of]++
 	if len(v.pending) > 0 {
 		v.ready <- struct{}{}
 	}
@@ -79,7 +86,13 @@ func (h *hub) join() (*viewer, error) {
 func (h *hub) leave(v *viewer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if _, is := h.viewers[v]; !is {
+		return
+	}
 	delete(h.viewers, v)
+	if h.of[v.of]--; h.of[v.of] == 0 {
+		delete(h.of, v.of)
+	}
 }
 
 // take returns what is pending to v.

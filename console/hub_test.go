@@ -44,9 +44,35 @@ func readEvents(from io.Reader) iter.Seq[sseEvent] {
 	}
 }
 
+// TestOneActorsViewersLeavePlacesToOthers fills what one actor may have.
+func TestOneActorsViewersLeavePlacesToOthers(t *testing.T) {
+	h := newHub(maxViewers)
+	var last *viewer
+	for range mostOfOne {
+		var err error
+		if last, err = h.join("vera"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.join("vera"); err != errOwn {
+		t.Errorf("one more got %v, want errOwn", err)
+	}
+	if _, err := h.join("anna"); err != nil {
+		t.Errorf("somebody else got %v", err)
+	}
+	h.leave(last)
+	h.leave(last) // counts once
+	if _, err := h.join("vera"); err != nil {
+		t.Errorf("after one has left: %v", err)
+	}
+	if _, err := h.join("vera"); err != errOwn {
+		t.Errorf("after one came in its place: got %v, want errOwn", err)
+	}
+}
+
 func TestHubKeepsOnlyTheNewest(t *testing.T) {
 	h := newHub(2)
-	a, err := h.join()
+	a, err := h.join("vera")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +80,7 @@ func TestHubKeepsOnlyTheNewest(t *testing.T) {
 		h.publish(sectionHits, fmt.Appendf(nil, "%d", n))
 		h.publish(sectionPulse, fmt.Appendf(nil, "p%d", n))
 	}
-	b, err := h.join()
+	b, err := h.join("vera")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,16 +97,16 @@ func TestHubKeepsOnlyTheNewest(t *testing.T) {
 		t.Error("the same bytes were told as news")
 	default:
 	}
-	if _, err := h.join(); err != errFull {
+	if _, err := h.join("vera"); err != errFull {
 		t.Errorf("a third of two: %v", err)
 	}
 	h.leave(a)
-	if _, err := h.join(); err != nil {
+	if _, err := h.join("vera"); err != nil {
 		t.Errorf("after one has left: %v", err)
 	}
 	h.close()
 	h.close()
-	if _, err := h.join(); err != errStopped {
+	if _, err := h.join("vera"); err != errStopped {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -100,8 +126,8 @@ func TestPollsOnceForAll(t *testing.T) {
 			t.Errorf("nobody watches, and PostgreSQL was read %d times", n)
 		}
 		var all []*viewer
-		for range 20 {
-			v, err := c.hub.join()
+		for i := range 20 {
+			v, err := c.hub.join(fmt.Sprint(i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +148,7 @@ func TestPollsOnceForAll(t *testing.T) {
 			t.Errorf("all have left, and PostgreSQL was read %d times", n)
 		}
 		for range 40 { // viewers that come and go
-			v, err := c.hub.join()
+			v, err := c.hub.join("vera")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,14 +167,14 @@ func TestOldPicturesAreNotNews(t *testing.T) {
 		s := newScene(10)
 		c := newConsole(t, options(s.stores))
 		run(t, c)
-		v, err := c.hub.join()
+		v, err := c.hub.join("vera")
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
 		c.hub.leave(v)
 		time.Sleep(time.Minute)
-		if v, err = c.hub.join(); err != nil {
+		if v, err = c.hub.join("vera"); err != nil {
 			t.Fatal(err)
 		}
 		got := c.hub.take(v)
@@ -220,8 +246,8 @@ func (l smallBuffers) Accept() (net.Conn, error) {
 func TestViewersAreBounded(t *testing.T) {
 	c := newConsole(t, options(newScene(5).stores))
 	run(t, c)
-	for range maxViewers {
-		v, err := c.hub.join()
+	for i := range maxViewers {
+		v, err := c.hub.join(fmt.Sprint(i))
 		if err != nil {
 			t.Fatal(err)
 		}

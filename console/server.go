@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/shown"
 )
 
@@ -90,7 +91,7 @@ func (c *Console) serveSection(w http.ResponseWriter, r *http.Request, section s
 func (c *Console) section(ctx context.Context, section string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	v, err := c.hub.join()
+	v, err := c.hub.join(whose(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +108,12 @@ func (c *Console) section(ctx context.Context, section string) ([]byte, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// whose is the actor of a request, as viewers are counted.
+func whose(ctx context.Context) string {
+	actor := access.From(ctx)
+	return actor.Via + " " + actor.Name
 }
 
 func (c *Console) serveEvidence(w http.ResponseWriter, r *http.Request) {
@@ -132,6 +139,10 @@ func (c *Console) evidence(id string) (evidenceView, bool) {
 func (c *Console) refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "2")
 	switch {
+	case errors.Is(err, errOwn):
+		c.metrics.refused.WithLabelValues(refusedOwn).Inc()
+		fail(w, http.StatusTooManyRequests,
+			fmt.Sprintf("you are connected %d times, which is the most: close a page", mostOfOne))
 	case errors.Is(err, errFull):
 		c.metrics.refused.WithLabelValues(refusedFull).Inc()
 		fail(w, http.StatusServiceUnavailable, fmt.Sprintf("%d viewers are connected, which is the most", maxViewers))
@@ -155,7 +166,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 // serveStream sends each section as a Server-Sent Event when it changes, the pulse once a second (WHATWG HTML, Server-sent
 // events). It ends when the client leaves, when the client does not read, and when the console stops.
 func (c *Console) serveStream(w http.ResponseWriter, r *http.Request) {
-	v, err := c.hub.join()
+	v, err := c.hub.join(whose(r.Context()))
 	if err != nil {
 		c.refuse(w, err)
 		return

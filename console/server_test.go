@@ -165,7 +165,7 @@ func TestStoreAway(t *testing.T) {
 	c := newConsole(t, options(s.stores))
 	run(t, c)
 	h := c.Handler()
-	v, err := c.hub.join() // a viewer that keeps watching
+	v, err := c.hub.join("") // a viewer that keeps watching
 	if err != nil {
 		t.Fatal(err)
 	}

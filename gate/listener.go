@@ -27,7 +27,8 @@ const (
 func (g *Gate) Server() *http.Server {
 	return &http.Server{
 		Handler: g.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 2 * maxHead, // never reached: head keeps to its own bound
+		WriteTimeout:   10 * time.Second, // of a head, a check and its answer
+		MaxHeaderBytes: 2 * maxHead,      // never reached: head keeps to its own bound
 	}
 }
 

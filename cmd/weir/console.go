@@ -29,8 +29,8 @@ func (f *consoleFlags) register(c *cobra.Command) {
 
 // open makes the parts that serve the console, none where it is not asked for; the function gives back what they
 // opened. pulse is asked of the stages in this process; nil: they are elsewhere.
-func (f *consoleFlags) open(c *config.Config, in *service.Installation, registry *service.Registry, log *slog.Logger,
-	pulse func() console.Pulse) ([]service.Part, func(), error) {
+func (f *consoleFlags) open(ctx context.Context, c *config.Config, in *service.Installation,
+	registry *service.Registry, log *slog.Logger, pulse func() console.Pulse) ([]service.Part, func(), error) {
 	if !f.beside {
 		return nil, func() {}, nil
 	}
@@ -38,8 +38,8 @@ func (f *consoleFlags) open(c *config.Config, in *service.Installation, registry
 	if c.Console.LocalAdmin {
 		local = &access.Actor{Name: f.by, Role: access.Admin, Via: access.ViaLocal}
 	}
-	s, err := server.New(server.Options{
-		Config: c, Log: log, Registerer: registry, History: in.History, Redis: in.Redis, Kafka: in.Kafka,
+	s, err := server.New(ctx, server.Options{
+		Config: c, Log: log, Registerer: registry, Redis: in.Redis, Kafka: in.Kafka,
 		Pulse: pulse, Local: local, Version: readBuildVersion().Version,
 		Environment: func(warn func(rules.Problem)) (rules.Environment, error) { return ruleEnvironment(c, warn) },
 	})
@@ -108,7 +108,7 @@ func runConsole(parent context.Context, a *app, c *config.Config, f *consoleFlag
 	if err != nil {
 		return err
 	}
-	web, stopWeb, err := f.open(c, in, registry, log, nil)
+	web, stopWeb, err := f.open(ctx, c, in, registry, log, nil)
 	if err != nil {
 		_ = o.Listener.Close()
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/serving"
 )
 
 func gateCommand(a *app) *cobra.Command {
@@ -103,7 +104,7 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 	err = service.Serve(ctx, log, service.StopTimeout,
 		[]service.Part{{Name: "checks", Run: func(ctx context.Context) error {
 			defer o.Stopping.Store(true)
-			return service.ServeUntil(ctx, g.Listener(checks), g.Server())
+			return serving.Until(ctx, g.Listener(checks), g.Server())
 		}}},
 		append(watch, beat, service.Part{Name: "replica", Run: replica.Run}),
 		[]service.Part{o.Part()})

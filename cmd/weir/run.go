@@ -93,7 +93,7 @@ func runStages(parent context.Context, a *app, c *config.Config, stages []string
 		in.Close()
 		return err
 	}
-	web, stopWeb, err := beside.open(c, in, registry, log, in.Pulse)
+	web, stopWeb, err := beside.open(ctx, c, in, registry, log, in.Pulse)
 	if err != nil {
 		_ = o.Listener.Close()
 		in.Close()

@@ -13,9 +13,11 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/reveal"
+	"github.com/weirhq/weir/console/turns"
+	"github.com/weirhq/weir/history/postgres"
 )
 
-// Options configure an API. All but Live, Reveal, Masker and Version are required.
+// Options configure an API. All but Live, Turns, Reveal, Masker and Version are required.
 type Options struct {
 	Acts   acts.Acts
 	Reader *Reader
@@ -23,6 +25,8 @@ type Options struct {
 	Health func() Health
 	// Live serves the sections of the live picture below /api/v1: a console.Console. nil: there is none.
 	Live http.Handler
+	// Turns bound how many questions are worked on at a time; nil: any number.
+	Turns Turns
 	// Reveal is what a reveal.Revealer does; nil: the API reveals nothing.
 	Reveal func(ctx context.Context, actor access.Actor, r reveal.Request) (string, error)
 	// Masker gives roles below one pseudonyms; nil: everybody sees values.
@@ -31,6 +35,14 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
+
+// Turns hands out turns to ask.
+type Turns interface {
+	// Take waits for the actor's turn, which done gives back; its error is a *turns.BusyError, or the context's.
+	Take(ctx context.Context, actor access.Actor) (done func(), err error)
+}
+
+var _ Turns = (*turns.Turns)(nil)
 
 // API serves /api/v1. It is safe for concurrent use. Who asks stands in the request's context (access.From): whoever mounts it has
 // sign-in before it.
@@ -117,7 +129,7 @@ func (a *API) serve(r *route) http.Handler {
 			a.fail(w, request, r.name, err)
 			return
 		}
-		answer, err := r.handle(c)
+		answer, err := c.answer()
 		var unfinished *acts.UnfinishedError
 		if err != nil && !(answer != nil && errors.As(err, &unfinished)) {
 			a.fail(w, request, r.name, err)
@@ -129,4 +141,40 @@ func (a *API) serve(r *route) http.Handler {
 		}
 		c.write(status, answer)
 	})
+}
+
+// How long a request is worked on. A question comes after its turn.
+const (
+	answerWithin = 10 * time.Second
+	actWithin    = acts.MaxReleaseWait + 2*time.Minute // it may wait until its stage has done it
+)
+
+// answer does what the route does, for so long at most. A question waits for its actor's turn, and uses no connection
+// by which something is changed.
+func (c *call) answer() (any, error) {
+	asked := c.r
+	defer func() { c.r = asked }()
+	within, ctx := actWithin, asked.Context()
+	question := !access.Changes(asked.Method)
+	if question {
+		within, ctx = answerWithin, postgres.In(ctx, postgres.Questions)
+	}
+	if question && !c.instant && c.o.Turns != nil {
+		done, err := c.o.Turns.Take(ctx, c.actor)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	c.r = asked.WithContext(ctx)
+	answer, err := c.handle(c)
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded) || postgres.TimedOut(err)
+	if own := (*httpError)(nil); question && err != nil && late && !errors.As(err, &own) {
+		err = &httpError{status: http.StatusServiceUnavailable, title: "the answer takes too long", cause: err,
+			detail: fmt.Sprintf("nothing was found within %v: ask for a shorter time, one rule or a smaller page",
+				answerWithin)}
+	}
+	return answer, err
 }

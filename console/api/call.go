@@ -136,10 +136,11 @@ func (c *call) body(into any) error {
 	if c.route.documents {
 		most = maxDocuments
 	}
-	// A client that sends a byte a minute would hold the connection; what comes behind the body is the server's to bound.
-	connection := http.NewResponseController(c.w)
-	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a writer without deadlines is a test's
-	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
+	if c.route.documents { // they are larger than what the server has its time for
+		connection := http.NewResponseController(c.w)
+		_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a writer without deadlines is a test's
+		defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
+	}
 	dec := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, most))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(into)

@@ -13,7 +13,7 @@ import (
 )
 
 // lettersTimeout bounds how long dead letters are read for one request: a stage or a reason is looked for in all of them.
-const lettersTimeout = 20 * time.Second
+const lettersTimeout = answerWithin - time.Second
 
 // Letter is a dead letter. Hidden says that its detail and what it holds are left out: both are of any shape, and may name somebody.
 type Letter struct {

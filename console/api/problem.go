@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
@@ -106,6 +107,7 @@ func problemOf(err error) Problem {
 		several    *explore.AmbiguousError
 		taken      *acts.AwayError
 		away       *postgres.UnreachableError
+		busy       *turns.BusyError
 	)
 	make := func(kind string, status int, title string) Problem {
 		return Problem{Type: problemType + kind, Title: title, Status: status, Detail: err.Error()}
@@ -150,6 +152,8 @@ func problemOf(err error) Problem {
 		return p
 	case errors.As(err, &own):
 		return own.problem()
+	case errors.As(err, &busy):
+		return busyProblem(busy)
 	case errors.As(err, &taken):
 		p := make(kindUnavailable, http.StatusServiceUnavailable, "a store does not answer")
 		p.Detail = fmt.Sprintf("%s does not answer: %s", taken.Store, taken.Consequence)
@@ -162,6 +166,16 @@ func problemOf(err error) Problem {
 		return make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
 	}
 	return conflict(err)
+}
+
+// busyProblem words that a question was not asked, since others are being answered.
+func busyProblem(busy *turns.BusyError) Problem {
+	p := Problem{Type: problemType + kindUnavailable, Title: "too many questions at a time",
+		Status: http.StatusServiceUnavailable, Detail: busy.Error()}
+	if busy.Own {
+		p.Type, p.Status = problemType+kindLimited, http.StatusTooManyRequests
+	}
+	return p
 }
 
 // conflict words what is refused for what is so now: nothing was done.
@@ -245,7 +259,8 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err
 	if p.Status == 499 {
 		return
 	}
-	if p.Status == http.StatusServiceUnavailable {
+	later := p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
+	if later && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "2")
 	}
 	w.Header().Set("Content-Type", "application/problem+json")

@@ -24,6 +24,7 @@ type route struct {
 	// answer is one page of many. unfinished: the answer may be 202.
 	documents, matched, unfinished bool
 	csv                            bool // the answer can be had as CSV
+	instant                        bool // the answer is there: it takes no turn
 
 	handle func(c *call) (any, error)
 	stream func(c *call) // instead of handle: it answers by itself
@@ -60,11 +61,11 @@ func (a *API) table() []route {
 	}
 	all := []route{
 		{Route: access.Route{Method: http.MethodGet, Pattern: "/api/v1/openapi.json", Act: access.View}, name: "getOpenAPI", summary: "This description of the API",
-			handle: func(*call) (any, error) { return a.document, nil }},
+			instant: true, handle: func(*call) (any, error) { return a.document, nil }},
 		{Route: access.Route{Method: http.MethodGet, Pattern: "/api/v1/me", Act: access.Self}, name: "getMe", summary: "Who asks, and what they may do",
-			answer: Me{}, handle: me},
+			answer: Me{}, instant: true, handle: me},
 		{Route: get("/api/v1/health", ""), name: "getHealth", summary: "How the stages stand, and what does not work", answer: Health{},
-			handle: func(*call) (any, error) { return a.o.Health(), nil }},
+			instant: true, handle: func(*call) (any, error) { return a.o.Health(), nil }},
 		{Route: get("/api/v1/rulebook", ""), name: "listRules", summary: "All rules, ascending by id: mode, version that acts, pending version, raised limit",
 			params: pageParams(param{name: "owner", doc: "only rules of this owner"}, param{name: "mode", doc: "only rules in this mode", allowed: modes()}),
 			answer: Page[Rule]{}, handle: listRules},

@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
@@ -58,7 +59,15 @@ type Blocks interface {
 
 var _ Blocks = (*blocklist.Store)(nil)
 
-// Options configure Pages. All but Masker, Acts and Command are required.
+// Turns hands out turns to ask.
+type Turns interface {
+	// Take waits for the actor's turn, which done gives back; its error is a *turns.BusyError, or the context's.
+	Take(ctx context.Context, actor access.Actor) (done func(), err error)
+}
+
+var _ Turns = (*turns.Turns)(nil)
+
+// Options configure Pages. All but Masker, Turns, Acts and Command are required.
 type Options struct {
 	Rules    Rules
 	History  History
@@ -68,6 +77,7 @@ type Options struct {
 	Views    Views
 	Pulse    func() console.Pulse // answers at once
 	Masker   *access.Masker       // nil masks nothing
+	Turns    Turns                // how many questions are worked on at a time; nil: any number
 	Acts     Acts                 // nil: pages show commands instead of forms
 	Clock    func() traffic.Time
 	Logger   *slog.Logger
@@ -158,6 +168,9 @@ func (p *Pages) route() {
 	}))
 }
 
+// maxForm bounds what a form may bring, whoever sends it.
+const maxForm = 1 << 20
+
 // answerWithin bounds how long a page waits for the stores.
 const answerWithin = 10 * time.Second
 
@@ -204,13 +217,36 @@ func (p *Pages) answered(show func(w http.ResponseWriter, r *http.Request) error
 func (p *Pages) answeredIn(within time.Duration, show func(w http.ResponseWriter,
 	r *http.Request) error) func(w http.ResponseWriter, r *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), within)
-		defer cancel()
 		r = r.WithContext(access.WithMask(r.Context(), maskOf(&p.o, r)))
-		if err := show(w, r.WithContext(access.WithMask(ctx, maskOf(&p.o, r)))); err != nil {
+		if err := ask(p.o.Turns, w, r, within, show); err != nil {
 			p.fail(w, r, statusOf(err), err)
 		}
 	}
+}
+
+// ask shows a page, within a time. One that changes nothing is a question: it waits for its visitor's turn, and uses no
+// connection by which something is changed.
+func ask(turn Turns, w http.ResponseWriter, r *http.Request, within time.Duration,
+	show func(w http.ResponseWriter, r *http.Request) error) error {
+	ctx := r.Context()
+	if access.Changes(r.Method) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			return &badRequest{"form", shown.Text(err.Error()), "a form of 1 MiB at most"}
+		}
+	} else {
+		ctx = postgres.In(ctx, postgres.Questions)
+		if turn != nil {
+			done, err := turn.Take(ctx, access.From(ctx))
+			if err != nil {
+				return err
+			}
+			defer done()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return show(w, r.WithContext(ctx))
 }
 
 // show writes a page.
@@ -261,7 +297,10 @@ func statusOf(err error) int {
 	var filter *explore.BadFilterError
 	var ambiguous *explore.AmbiguousError
 	var unknown *explore.UnknownError
+	var busy *turns.BusyError
 	switch {
+	case errors.As(err, &busy) && busy.Own:
+		return http.StatusTooManyRequests
 	case errors.As(err, &bad), errors.As(err, &filter), errors.As(err, &ambiguous), errors.As(err, &unknown):
 		return http.StatusBadRequest
 	case errors.As(err, &none), errors.Is(err, postgres.ErrNotFound):
@@ -284,12 +323,16 @@ type failure struct {
 // fail shows why a page cannot be had.
 func (p *Pages) fail(w http.ResponseWriter, r *http.Request, status int, err error) {
 	f := failure{Status: status, Detail: words(maskOf(&p.o, r), r, err)}
-	switch status {
-	case http.StatusBadRequest:
+	switch busy := (*turns.BusyError)(nil); {
+	case errors.As(err, &busy):
+		f.Title = "Too many questions at a time"
+		f.Next = "Nothing is wrong with the stream. Load this page again in a moment."
+		w.Header().Set("Retry-After", "5")
+	case status == http.StatusBadRequest:
 		f.Title, f.Next = "This cannot be asked", "Change the address or go back and correct the filter."
-	case http.StatusForbidden:
+	case status == http.StatusForbidden:
 		f.Title, f.Next = "You may not see this", "Ask an admin of this installation for another role."
-	case http.StatusNotFound:
+	case status == http.StatusNotFound:
 		f.Title, f.Next = "There is no such page",
 			"The search box takes a block id, an address, a device, a user and the name of a rule."
 	default:

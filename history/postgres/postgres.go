@@ -32,6 +32,9 @@ var ErrNotMigrated = errors.New("run `weir migrate`")
 // DefaultMaxConns is how many connections a DB opens at most where Config does not say. Each Watch takes one more.
 const DefaultMaxConns = 8
 
+// mostConns is how many connections a pool has at most, whatever it is told.
+const mostConns = 10_000
+
 // connectTimeout bounds one attempt to connect where the URL has no connect_timeout of its own.
 const connectTimeout = 5 * time.Second
 
@@ -39,13 +42,16 @@ const connectTimeout = 5 * time.Second
 type Config struct {
 	URL      string // postgres://USER:PASSWORD@HOST:PORT/DATABASE; never logged, never part of an error
 	Schema   string // which is the namespace, see migrations.CheckSchema
-	MaxConns int    // 0: DefaultMaxConns
-	Logger   *slog.Logger
+	MaxConns int    // 0: DefaultMaxConns; of Work
+	// Lanes have connections of their own, beside those of MaxConns.
+	Lanes  map[Lane]LaneConfig
+	Logger *slog.Logger
 }
 
 // DB is access to one installation's schema: statements need not name it. It is safe for concurrent use.
 type DB struct {
-	pool    *pgxpool.Pool
+	pool    *pgxpool.Pool // of Work
+	lanes   [numLanes]*pgxpool.Pool
 	schema  string
 	address string // host:port, or a socket's path, for messages
 	log     *slog.Logger
@@ -75,7 +81,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	}
 	config.MaxConns = DefaultMaxConns
 	if c.MaxConns > 0 {
-		config.MaxConns = int32(min(c.MaxConns, 10_000))
+		config.MaxConns = int32(min(c.MaxConns, mostConns))
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
@@ -95,7 +101,12 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	return &DB{pool: pool, schema: c.Schema, address: addressOf(config.ConnConfig), log: c.Logger, poll: pollInterval}, nil
+	db := &DB{pool: pool, schema: c.Schema, address: addressOf(config.ConnConfig), log: c.Logger, poll: pollInterval}
+	if err := db.openLanes(ctx, config, &c); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
 }
 
 // parseURL reads a connection URL without ever repeating it: a password may stand anywhere in a malformed one.
@@ -114,7 +125,14 @@ func parseURL(text string) (*pgxpool.Config, error) {
 }
 
 // Close waits for calls under way and closes all connections.
-func (db *DB) Close() { db.pool.Close() }
+func (db *DB) Close() {
+	for _, own := range db.lanes {
+		if own != nil {
+			own.Close()
+		}
+	}
+	db.pool.Close()
+}
 
 // Schema is the schema's name, which is the namespace.
 func (db *DB) Schema() string { return db.schema }
@@ -124,7 +142,7 @@ func (db *DB) Logger() *slog.Logger { return db.log }
 
 // Begin opens a transaction. Of a server that cannot be connected to, it says so in one line: UnreachableError.
 func (db *DB) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := db.pool.Begin(ctx)
+	tx, err := db.of(ctx).Begin(ctx)
 	if err != nil {
 		return nil, db.plain(err)
 	}
@@ -134,7 +152,7 @@ func (db *DB) Begin(ctx context.Context) (pgx.Tx, error) {
 // Ping makes sure that the server answers and the schema is the one of this build: for /readyz. ErrNotMigrated is
 // wrapped where the schema lacks a step.
 func (db *DB) Ping(ctx context.Context) error {
-	conn, err := db.pool.Acquire(ctx)
+	conn, err := db.of(ctx).Acquire(ctx)
 	if err != nil {
 		return db.Fail("connecting", err)
 	}
@@ -191,7 +209,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 
 // withConn lends f a connection.
 func (db *DB) withConn(ctx context.Context, doing string, f func(*pgx.Conn) error) error {
-	conn, err := db.pool.Acquire(ctx)
+	conn, err := db.of(ctx).Acquire(ctx)
 	if err != nil {
 		return db.Fail(doing, err)
 	}
@@ -204,7 +222,7 @@ func (db *DB) withConn(ctx context.Context, doing string, f func(*pgx.Conn) erro
 
 // Transact runs f in a transaction: committed where f returns nil, rolled back otherwise. Its error names doing.
 func (db *DB) Transact(ctx context.Context, doing string, f func(tx pgx.Tx) error) error {
-	if err := pgx.BeginFunc(ctx, db.pool, f); err != nil {
+	if err := pgx.BeginFunc(ctx, db.of(ctx), f); err != nil {
 		return db.Fail(doing, err)
 	}
 	return nil
@@ -212,22 +230,22 @@ func (db *DB) Transact(ctx context.Context, doing string, f func(tx pgx.Tx) erro
 
 // Exec runs a statement. Callers give its error to Fail, and so with Query, QueryRow and SendBatch.
 func (db *DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return db.pool.Exec(ctx, sql, args...)
+	return db.of(ctx).Exec(ctx, sql, args...)
 }
 
 // Query asks for rows, which the caller must read to the end or close.
 func (db *DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return db.pool.Query(ctx, sql, args...)
+	return db.of(ctx).Query(ctx, sql, args...)
 }
 
 // QueryRow asks for one row.
 func (db *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return db.pool.QueryRow(ctx, sql, args...)
+	return db.of(ctx).QueryRow(ctx, sql, args...)
 }
 
 // SendBatch runs statements in one round trip and one transaction.
 func (db *DB) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return db.pool.SendBatch(ctx, b)
+	return db.of(ctx).SendBatch(ctx, b)
 }
 
 // NoRows gives the driver's "no rows" the name that callers know: ErrNotFound.
@@ -309,7 +327,7 @@ func (i *Inspected) Pending() int {
 func (db *DB) Origin(ctx context.Context) (string, error) {
 	var relations int
 	var secrets bool
-	err := db.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE c.relname = 'secrets') > 0
+	err := db.of(ctx).QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE c.relname = 'secrets') > 0
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1`, db.schema).Scan(&relations, &secrets)
 	if err != nil {
 		return "", db.Fail("looking for schema "+db.schema, err)
@@ -319,7 +337,10 @@ func (db *DB) Origin(ctx context.Context) (string, error) {
 	}
 	var values [][]byte
 	if secrets {
-		if err := db.pool.QueryRow(ctx, "SELECT array_agg(value) FROM (SELECT value FROM secrets ORDER BY created_at, id LIMIT 1) first").Scan(&values); err != nil {
+		err := db.of(ctx).QueryRow(ctx,
+			"SELECT array_agg(value) FROM (SELECT value FROM secrets ORDER BY created_at, id LIMIT 1) first",
+		).Scan(&values)
+		if err != nil {
 			return "", db.Fail("finding the deployment secret", err)
 		}
 	}

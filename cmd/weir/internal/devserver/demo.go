@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/serving"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
@@ -55,7 +56,7 @@ func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(contex
 		return err
 	}
 	gateway := service.Part{Name: "gateway", Run: func(ctx context.Context) error {
-		err := service.ServeHTTP(ctx, d.listeners.gateway, g.Handler())
+		err := serving.Run(ctx, d.listeners.gateway, g.Handler())
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoFlush)
 		defer cancel()
 		return errors.Join(err, g.Close(last))

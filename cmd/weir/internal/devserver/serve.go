@@ -50,7 +50,7 @@ func (d *server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	page, err := d.console()
+	page, err := d.console(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,10 +78,10 @@ func (d *server) serve(ctx context.Context) error {
 }
 
 // console makes pages and API. Whoever reaches them is on this machine, and is taken for who has started weir dev.
-func (d *server) console() (*webserver.Server, error) {
+func (d *server) console(ctx context.Context) (*webserver.Server, error) {
 	here := access.Actor{Name: d.o.By, Role: access.Admin, Via: access.ViaLocal}
-	s, err := webserver.New(webserver.Options{
-		Config: d.conf, Log: d.log, Registerer: d.registry, History: d.in.History, Redis: d.in.Redis, Kafka: d.in.Kafka,
+	s, err := webserver.New(ctx, webserver.Options{
+		Config: d.conf, Log: d.log, Registerer: d.registry, Redis: d.in.Redis, Kafka: d.in.Kafka,
 		Environment: func(warn func(rules.Problem)) (rules.Environment, error) { return d.o.Environment(d.conf, warn) },
 		Pulse:       d.in.Pulse, Local: &here, Command: d.commandLine(), Version: d.o.Version,
 	})

@@ -11,7 +11,7 @@ import (
 
 // openLabels have values that come and go with what they name: each value has the series of all closed labels.
 func openLabels() []string {
-	return []string{"rule", "list", "partition", "topic", "group", "node", "table", "version", "go", "owner"}
+	return []string{"rule", "list", "partition", "topic", "group", "node", "table", "version", "go", "owner", "server"}
 }
 
 // perStage are metrics of which a process has the stages that it runs.
@@ -38,16 +38,18 @@ func laterSeries() []string {
 func closedLabels() map[string][]string {
 	kafka := []string{"cancelled", "connection", "timeout", "leader away", "not allowed", "refused"}
 	return map[string][]string{
-		"weir_blocklist_deltas_total":        {"block", "release", "mode", "stream", "reload"},
-		"weir_blocklist_rejected_total":      {"unreadable", "never_block"},
-		"weir_blocklist_reloads_total":       {"gap", "backward", "missing", "asked", "due"},
-		"weir_blocks_readings_total":         {"complete", "cut", "failed"},
-		"weir_console_reads_total":           {"ok PostgreSQL", "failed PostgreSQL", "ok Redis", "failed Redis"},
-		"weir_console_refused_total":         {"host", "full"},
-		"weir_dead_letters_total":            deadLetters(),
-		"weir_history_left_out_total":        {"rows_per_minute", "samples_per_minute"},
-		"weir_route_known_good_events_total": {"good", "not_good", "not_judged"},
-		"weir_demo_events_total":             {"sent", "failed", "dropped"},
+		"weir_blocklist_deltas_total":         {"block", "release", "mode", "stream", "reload"},
+		"weir_blocklist_rejected_total":       {"unreadable", "never_block"},
+		"weir_blocklist_reloads_total":        {"gap", "backward", "missing", "asked", "due"},
+		"weir_blocks_readings_total":          {"complete", "cut", "failed"},
+		"weir_console_reads_total":            {"ok PostgreSQL", "failed PostgreSQL", "ok Redis", "failed Redis"},
+		"weir_console_refused_total":          {"host", "full", "own"},
+		"weir_console_turns_total":            {"at-once", "waited", "own-busy", "all-busy", "left"},
+		"weir_http_refused_connections_total": {"address", "all"},
+		"weir_dead_letters_total":             deadLetters(),
+		"weir_history_left_out_total":         {"rows_per_minute", "samples_per_minute"},
+		"weir_route_known_good_events_total":  {"good", "not_good", "not_judged"},
+		"weir_demo_events_total":              {"sent", "failed", "dropped"},
 		"weir_detect_errors_total": {
 			"fetch", "append", "commits", "commit", "report", "acceptances", "fenced", "snapshot", "ownership", "take", "load", "routing",
 		},

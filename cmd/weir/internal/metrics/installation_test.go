@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/server"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/serving"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/gate"
@@ -66,8 +67,19 @@ func processes(t *testing.T) []process {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// bound makes what service.NewHealth does for http.listen, in the registry that remembers.
+func (p process) bound(t *testing.T) {
+	t.Helper()
+	connections, err := serving.NewMetrics(p.recorder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving.Bound(nil, serving.DefaultBounds(), connections, "metrics")
+}
+
 func (p process) open(t *testing.T, c *config.Config, withRedis bool) *service.Installation {
 	t.Helper()
+	p.bound(t)
 	in, err := service.Open(t.Context(), c, quiet(), p.recorder, withRedis)
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +134,7 @@ func (p process) makeReplay(t *testing.T, c *config.Config) {
 
 func (p process) makeGate(t *testing.T, c *config.Config) *gate.Gate {
 	t.Helper()
+	p.bound(t)
 	redis, err := service.OpenRedis(c)
 	if err != nil {
 		t.Fatal(err)
@@ -143,8 +156,8 @@ func (p process) makeGate(t *testing.T, c *config.Config) *gate.Gate {
 // makeDemo makes what weir dev has beside stages and gate: the console and the demo's gateway.
 func (p process) makeDemo(t *testing.T, in *service.Installation, guard *gate.Gate) {
 	t.Helper()
-	page, err := server.New(server.Options{
-		Config: in.Config, Log: quiet(), Registerer: p.recorder, History: in.History, Redis: in.Redis, Kafka: in.Kafka,
+	page, err := server.New(t.Context(), server.Options{
+		Config: in.Config, Log: quiet(), Registerer: p.recorder, Redis: in.Redis, Kafka: in.Kafka,
 		Environment: func(func(rules.Problem)) (rules.Environment, error) {
 			return rules.Environment{Identity: in.Config.Identity}, nil
 		},

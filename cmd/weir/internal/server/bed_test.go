@@ -138,10 +138,18 @@ func (b *bed) serve(t *testing.T, o signin.Options) (http.Handler, []access.Rout
 // start makes a server and runs what keeps it up to date.
 func (b *bed) start(t *testing.T, o server.Options) *server.Server {
 	t.Helper()
-	o.Log, o.Registerer, o.History, o.Redis, o.Kafka = slog.New(slog.DiscardHandler), prometheus.NewRegistry(), b.in.History, b.in.Redis, b.in.Kafka
+	s, _ := b.listen(t, o)
+	return s
+}
+
+// listen is start, and where the server listens.
+func (b *bed) listen(t *testing.T, o server.Options) (s *server.Server, address string) {
+	t.Helper()
+	o.Log, o.Registerer = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	o.Redis, o.Kafka = b.in.Redis, b.in.Kafka
 	o.Pulse = func() console.Pulse { return console.Pulse{} }
 	o.Environment = environment(o.Config)
-	s, err := server.New(o)
+	s, err := server.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +167,7 @@ func (b *bed) start(t *testing.T, o server.Options) *server.Server {
 			}
 		})
 	}
-	return s
+	return s, l.Addr().String()
 }
 
 // matrix is everybody at the server, with both rules applied.

@@ -4,15 +4,16 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/console/signin"
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/sessions"
 )
 
 // newGuard makes what finds out who asks: people by a session, programs by a token. Where the configuration names
 // nobody who could sign in, the log says what lets somebody in.
-func newGuard(o Options) (*signin.Guard, error) {
+func newGuard(o Options, desk *history.Store) (*signin.Guard, error) {
 	c := &o.Config.Console
 	how := c.SignIn()
-	how.Sessions, how.Clock, how.Logger, how.Registerer = sessions.New(o.History.DB), time.Now, o.Log, o.Registerer
+	how.Sessions, how.Clock, how.Logger, how.Registerer = sessions.New(desk.DB), time.Now, o.Log, o.Registerer
 	how.TLS = c.TLS.CertFile != ""
 	how.Local = o.Local
 	switch {

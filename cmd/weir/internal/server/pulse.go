@@ -60,9 +60,9 @@ type counting struct {
 	known  bool
 }
 
-func newDistant(o Options) *distant {
+func newDistant(o Options, desk *history.Store) *distant {
 	return &distant{
-		kafka: o.Kafka, partitions: o.History.Partitions, rules: o.History.Rules, redis: o.Redis, here: o.Pulse,
+		kafka: o.Kafka, partitions: desk.Partitions, rules: desk.Rules, redis: o.Redis, here: o.Pulse,
 		namespace: o.Config.Namespace, log: o.Log, start: service.Now().Std(), away: map[string]console.Problem{},
 		troubles: map[string]*retry.Trouble{partKafka: {}, partPostgres: {}, partRedis: {}},
 		pulse:    console.Pulse{Unknown: unknownAfar()},

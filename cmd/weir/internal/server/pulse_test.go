@@ -21,9 +21,7 @@ import (
 func afar(t *testing.T, here func() console.Pulse) (*distant, *historytest.Bed) {
 	t.Helper()
 	b := historytest.New(t)
-	return newDistant(Options{
-		History: b.Store, Config: config.Default(), Log: slog.New(slog.DiscardHandler), Pulse: here,
-	}), b
+	return newDistant(Options{Config: config.Default(), Log: slog.New(slog.DiscardHandler), Pulse: here}, b.Store), b
 }
 
 // problemOf is what is said of a part; empty: nothing.
@@ -89,8 +87,8 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	d := newDistant(Options{History: &history.Store{}, Redis: store, Config: config.Default(),
-		Log: slog.New(slog.DiscardHandler)})
+	o := Options{Redis: store, Config: config.Default(), Log: slog.New(slog.DiscardHandler)}
+	d := newDistant(o, &history.Store{})
 	d.identity = "0123456789abcdef"
 	gate := blocklist.GateReport{
 		Instance: "edge-1", Identity: d.identity, Blocks: 3, Missing: 1, Staleness: 2, Started: service.Now(),

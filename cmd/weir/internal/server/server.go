@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/serving"
 	"github.com/weirhq/weir/cmd/weir/internal/trial"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console"
@@ -27,10 +28,12 @@ import (
 	"github.com/weirhq/weir/console/pages"
 	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/console/signin"
+	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/savedviews"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -42,7 +45,6 @@ type Options struct {
 	Config     *config.Config
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	History    *history.Store
 	Redis      *blocklist.Store
 	Kafka      *kafka.Client
 	// Environment is what rule documents are judged against, but for the event format and the allow lists.
@@ -69,11 +71,16 @@ type Server struct {
 	tls     *tls.Config // nil: none
 	address string      // console.listen
 	local   bool        // it answers this machine alone
-	close   func()
+	desk    *history.Store
+	turns   *turns.Turns
+	bounds  serving.Bounds // of connections
+
+	connections *serving.Metrics
+	close       func()
 }
 
-// New makes a Server.
-func New(o Options) (*Server, error) {
+// New makes a Server. It opens the database anew, for connections of its own.
+func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{close: func() {}, address: o.Config.Console.Listen, local: o.Local != nil}
 	masker, err := o.Config.Console.Masker()
 	if err != nil {
@@ -84,24 +91,34 @@ func New(o Options) (*Server, error) {
 			return nil, &usage.Error{Err: err}
 		}
 	}
-	s.distant = newDistant(o)
+	s.bounds = serving.DefaultBounds()
+	s.bounds.Many = o.Config.Console.TrustedProxies.Prefixes
+	if s.connections, err = serving.NewMetrics(o.Registerer); err != nil {
+		return nil, err
+	}
+	if s.turns, err = turns.New(turns.Options{Registerer: o.Registerer}); err != nil {
+		return nil, err
+	}
+	if s.desk, err = service.OpenDesk(ctx, o.Config, o.Log); err != nil {
+		return nil, err
+	}
+	s.distant = newDistant(o, s.desk)
 	pulse := s.distant.Pulse
 	does, done, err := service.OpenActs(service.ActsOptions{
-		Config: o.Config, Log: o.Log, History: o.History, Redis: o.Redis, Kafka: o.Kafka, Environment: o.Environment,
+		Config: o.Config, Log: o.Log, History: s.desk, Redis: o.Redis, Kafka: o.Kafka, Environment: o.Environment,
 		Trials: trial.New(trial.Options{
-			Config: o.Config, Log: o.Log, History: o.History, Kafka: o.Kafka, Environment: o.Environment,
+			Config: o.Config, Log: o.Log, History: s.desk, Kafka: o.Kafka, Environment: o.Environment,
 		}),
 	})
+	s.close = func() { done(); s.desk.Close() }
+	if err == nil {
+		err = s.mount(o, pulse, does, masker)
+	}
+	if err == nil {
+		err = s.route(o, pulse, does, masker)
+	}
 	if err != nil {
-		return nil, err
-	}
-	s.close = done
-	if err := s.mount(o, pulse, does, masker); err != nil {
-		done()
-		return nil, err
-	}
-	if err := s.route(o, pulse, does, masker); err != nil {
-		done()
+		s.close()
 		return nil, err
 	}
 	return s, nil
@@ -109,23 +126,27 @@ func New(o Options) (*Server, error) {
 
 // route puts pages and API behind what finds out who asks.
 func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
-	guard, err := newGuard(o)
+	guard, err := newGuard(o, s.desk)
 	if err != nil {
 		return err
 	}
-	revealer, err := reveal.New(reveal.Options{Masker: masker, Trail: o.History.Audit, Refuse: guard.Refuse, Logger: o.Log})
+	revealer, err := reveal.New(reveal.Options{
+		Masker: masker, Trail: s.desk.Audit, Refuse: guard.Refuse, Logger: o.Log,
+	})
 	if err != nil {
 		return err
 	}
-	live, asked, dead := s.page.Handler(), explore.New(o.History), ingest.Live.Topics(o.Config.Namespace).Dead
+	live, asked, dead := s.page.Handler(), explore.New(s.desk), ingest.Live.Topics(o.Config.Namespace).Dead
 	s.api, err = api.New(api.Options{
 		Acts: does,
 		Reader: &api.Reader{
-			Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now,
-			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now}, Dossiers: service.NewDossiers(o.Config, o.History),
-			Letters: letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(o.History, ""),
+			Rules: s.desk.Rules, History: s.desk, Trail: s.desk.Audit, Blocks: o.Redis, Clock: service.Now,
+			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now},
+			Dossiers: service.NewDossiers(o.Config, s.desk),
+			Letters:  letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(s.desk, ""),
 		},
-		Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
+		Turns: s.turns, Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal,
+		Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
 	if err != nil {
 		return err
@@ -144,16 +165,19 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 // mount makes the pages, and the console that serves them beside the stream.
 func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
 	all, err := pages.New(pages.Options{
-		Rules: o.History.Rules, History: o.History, Blocks: o.Redis, Explorer: explore.New(o.History), Evidence: evidence.New(o.History.DB, o.History.Rules),
-		Views: savedviews.New(o.History.DB),
-		Acts:  does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
+		Rules: s.desk.Rules, History: s.desk, Blocks: o.Redis, Explorer: explore.New(s.desk),
+		Evidence: evidence.New(s.desk.DB, s.desk.Rules),
+		Views:    savedviews.New(s.desk.DB),
+		Turns:    s.turns, Acts: does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now,
+		Logger: o.Log,
 	})
 	if err != nil {
 		return err
 	}
 	s.pages = all
 	s.page, err = console.New(console.Options{
-		Pages: all.Handler(), Rules: o.History.Rules, History: o.History, Blocks: o.Redis, Pulse: pulse, Hosts: o.Config.Console.Names(), Command: o.Command,
+		Pages: all.Handler(), Rules: s.desk.Rules, History: s.desk, Blocks: o.Redis, Pulse: pulse,
+		Hosts: o.Config.Console.Names(), Command: o.Command,
 		Clock: service.Now, Logger: o.Log, Registerer: o.Registerer,
 	})
 	return err
@@ -168,10 +192,14 @@ func (s *Server) Listen(address string) (net.Listener, error) {
 		}
 	}
 	l, err := service.Listen("console.listen", address)
-	if err == nil && s.tls != nil {
+	if err != nil {
+		return nil, err
+	}
+	l = serving.Bound(l, s.bounds, s.connections, "console")
+	if s.tls != nil {
 		l = tls.NewListener(l, s.tls)
 	}
-	return l, err
+	return l, nil
 }
 
 // Close gives back what the server has opened.
@@ -185,10 +213,13 @@ func (s *Server) Routes() []access.Route { return s.routes }
 
 // Parts keep what is shown up to date, and serve it on a listener.
 func (s *Server) Parts(l net.Listener) []service.Part {
+	shared := func(run func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error { return run(postgres.In(ctx, postgres.Shared)) }
+	}
 	return []service.Part{
-		{Name: "console page", Run: s.page.Run},
-		{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, l, s.handler) }},
-		{Name: "pulse", Run: s.distant.Run},
+		{Name: "console page", Run: shared(s.page.Run)},
+		{Name: "console", Run: func(ctx context.Context) error { return serving.Run(ctx, l, s.handler) }},
+		{Name: "pulse", Run: shared(s.distant.Run)},
 	}
 }
 

@@ -43,7 +43,8 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 		Rules:   o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks,
 		Releases:  &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
-		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders, Knows: explore.New(o.History),
+		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders,
+		Knows:      &knowsPort{explore.New(o.History)},
 		Partitions: o.History.Partitions,
 		NeverBlock: blocklist.NewNeverBlock(o.Config.NeverBlock), Trials: o.Trials,
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -39,6 +40,32 @@ func OpenHistory(ctx context.Context, c *config.Config, log *slog.Logger) (*hist
 func openLookups(ctx context.Context, c *config.Config, log *slog.Logger) (*history.Store, error) {
 	const connections = 2
 	return history.Open(ctx, postgres.Config{URL: c.Postgres.URL.Reveal(), Schema: c.Namespace, MaxConns: connections, Logger: log})
+}
+
+// OpenDesk opens the database for the console. What people change, and signing in, has connections of its own, which
+// neither questions nor the evidence of promotions take, and none is a stage's.
+func OpenDesk(ctx context.Context, c *config.Config, log *slog.Logger) (*history.Store, error) {
+	const (
+		acts, questions, evidence, shared = 6, turns.DefaultAll, 2, 2
+		// What asks has ended by then, unless it hangs.
+		questionTimeout, sharedTimeout = 12 * time.Second, 10 * time.Second
+	)
+	return history.Open(ctx, postgres.Config{
+		URL: c.Postgres.URL.Reveal(), Schema: c.Namespace, MaxConns: acts, Logger: log,
+		Lanes: map[postgres.Lane]postgres.LaneConfig{
+			postgres.Questions: {MaxConns: questions, Timeout: questionTimeout},
+			postgres.Evidence:  {MaxConns: evidence},
+			postgres.Shared:    {MaxConns: shared, Timeout: sharedTimeout},
+		},
+	})
+}
+
+// Weighing is ctx for what an act is judged by, where it is an act's: no other act waits for its connections.
+func Weighing(ctx context.Context) context.Context {
+	if postgres.LaneOf(ctx) != postgres.Work {
+		return ctx
+	}
+	return postgres.In(ctx, postgres.Evidence)
 }
 
 // OpenKafka makes the Kafka client of the configured installation. Its metrics go to registry, nowhere without one.

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/traffic"
 )
@@ -24,15 +25,26 @@ var _ acts.Dossiers = (*dossiersPort)(nil)
 // ForPromotion is that of evidence.Store.
 func (p *dossiersPort) ForPromotion(ctx context.Context, rule string, version int, until time.Time, by string) (*rulestore.Dossier, []string, error) {
 	never := blocklist.NewNeverBlock(p.config.NeverBlock)
-	return evidence.New(p.history.DB, p.history.Rules).ForPromotion(ctx, rule, version, until, by, never.Holds)
+	stored := evidence.New(p.history.DB, p.history.Rules)
+	return stored.ForPromotion(Weighing(ctx), rule, version, until, by, never.Holds)
 }
 
 // Grown is that of evidence.Store.
 func (p *dossiersPort) Grown(ctx context.Context, rule string, version int, since, until time.Time) (acts.Grown,
 	error) {
-	sources, events, err := evidence.New(p.history.DB, p.history.Rules).Grown(ctx, rule, version, traffic.At(since),
-		traffic.At(until))
+	stored := evidence.New(p.history.DB, p.history.Rules)
+	sources, events, err := stored.Grown(Weighing(ctx), rule, version, traffic.At(since), traffic.At(until))
 	return acts.Grown{Sources: sources, Events: events}, err
+}
+
+// knowsPort tells who is behind a source.
+type knowsPort struct{ asked *explore.Explorer }
+
+var _ acts.Knows = (*knowsPort)(nil)
+
+// Behind is that of explore.Explorer.
+func (p *knowsPort) Behind(ctx context.Context, source string, since traffic.Time) (explore.Behind, error) {
+	return p.asked.Behind(Weighing(ctx), source, since)
 }
 
 // Dossiers makes dossiers from history. Whom a block never holds the configuration says.

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/serving"
 )
 
 // NewLogger is the process's logger, which writes to w.
@@ -57,6 +58,12 @@ func NewHealth(c *config.Config, registry *Registry, log *slog.Logger, probes ..
 	if err != nil {
 		return nil, err
 	}
+	connections, err := serving.NewMetrics(registry)
+	if err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	l = serving.Bound(l, serving.DefaultBounds(), connections, "metrics")
 	return &Health{registry: registry, Listener: l, probes: probes, routes: map[string]http.Handler{}, log: log}, nil
 }
 
@@ -116,7 +123,9 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 
 // Part serves until it is stopped; it is the last part of a process to be stopped.
 func (h *Health) Part() Part {
-	return Part{Name: "metrics", Run: func(ctx context.Context) error { return ServeHTTP(ctx, h.Listener, h.handler()) }}
+	return Part{Name: "metrics", Run: func(ctx context.Context) error {
+		return serving.Run(ctx, h.Listener, h.handler())
+	}}
 }
 
 // ServeHealthIfAsked serves metrics and health of a short-lived command, if http.listen was set for it: the default address
@@ -138,31 +147,4 @@ func ServeHealthIfAsked(ctx context.Context, c *config.Config, registry *Registr
 		}
 	}()
 	return func() { stop(); <-ended }, nil
-}
-
-// ServeHTTP answers requests until ctx ends.
-func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	return ServeUntil(ctx, l, &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-	})
-}
-
-// ServeUntil lets server answer requests until ctx ends, and then lets those under way finish, for a second at most.
-func ServeUntil(ctx context.Context, l net.Listener, server *http.Server) error {
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if err := server.Shutdown(bounded); err != nil {
-		_ = server.Close() // connections that are still at it are cut: the process is going away
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

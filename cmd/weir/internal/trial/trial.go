@@ -109,7 +109,7 @@ func (t *Trials) Traffic(ctx context.Context, set *rules.Set, lists []rules.Allo
 	default:
 		return acts.TrafficTried{}, &acts.UntriedError{Why: "other rules are tried on requests just now: try again"}
 	}
-	bounded, cancel := context.WithTimeout(ctx, within)
+	bounded, cancel := context.WithTimeout(service.Weighing(ctx), within)
 	defer cancel()
 	out, err := t.traffic(bounded, set, lists, over)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {

@@ -1,0 +1,249 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Bounds are how many connections a server has at a time.
+type Bounds struct {
+	All  int // of these
+	Kept int // only this machine may have, which asks whether the process is ready
+	Each int // one address may have, or one IPv6 /64
+	// Many are the prefixes of proxies, each of which comes for many: Each is not asked of them.
+	Many []netip.Prefix
+}
+
+// DefaultBounds leave room for who looks at an installation, and descriptors to whatever else the process does.
+func DefaultBounds() Bounds { return Bounds{All: 512, Kept: 16, Each: 128} }
+
+// Why a connection is closed at once.
+const (
+	reasonAddress = "address" // its address has as many as it may
+	reasonAll     = "all"     // there are as many as there may be
+)
+
+// Metrics count connections, by server.
+type Metrics struct {
+	open             *prometheus.GaugeVec
+	refused, dropped *prometheus.CounterVec
+}
+
+// NewMetrics makes Metrics, or gives those that another server of the process has made.
+func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weir_http_connections", Help: "Open connections to a server of this process."}, []string{"server"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_http_refused_connections_total",
+			Help: "Connections that were closed at once: there were as many as may be.",
+		}, []string{"server", "reason"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_http_dropped_idle_connections_total",
+			Help: "Connections without a request that made room for others."}, []string{"server"}),
+	}
+	if err := errors.Join(registered(to, &m.open), registered(to, &m.refused), registered(to, &m.dropped)); err != nil {
+		return nil, fmt.Errorf("connections: %w", err)
+	}
+	return m, nil
+}
+
+// registered registers a collector, or puts the one that is there already in its place.
+func registered[C prometheus.Collector](to prometheus.Registerer, c *C) error {
+	err := to.Register(*c)
+	var there prometheus.AlreadyRegisteredError
+	if errors.As(err, &there) {
+		if known, ok := there.ExistingCollector.(C); ok {
+			*c = known
+			return nil
+		}
+	}
+	return err
+}
+
+// Bound lets a listener have so many connections. It has to be the one that the system gave: TLS goes around it. server
+// names it in metrics.
+func Bound(l net.Listener, b Bounds, m *Metrics, server string) net.Listener {
+	for _, reason := range []string{reasonAddress, reasonAll} {
+		m.refused.WithLabelValues(server, reason)
+	}
+	m.open.WithLabelValues(server)
+	m.dropped.WithLabelValues(server)
+	return &listener{Listener: l, b: b, m: m, server: server, open: map[netip.Prefix][]*conn{}}
+}
+
+// listener accepts bounded connections.
+type listener struct {
+	net.Listener
+	b      Bounds
+	m      *Metrics
+	server string
+
+	mu   sync.Mutex
+	all  int
+	open map[netip.Prefix][]*conn // by whose they are
+}
+
+// conn is one of them.
+type conn struct {
+	net.Conn
+	of    *listener
+	whose netip.Prefix
+	once  sync.Once
+
+	// Guarded by of.mu: since when no request is under way; zero: one is, or may be.
+	idle time.Time
+}
+
+// Accept waits for a connection that there is room for, and closes the others.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err // net/http tells apart what it says
+		}
+		if taken := l.take(c); taken != nil {
+			return taken, nil
+		}
+		_ = c.Close() // nothing was said on it
+	}
+}
+
+// take lets a connection in; nil: there is no room for it.
+func (l *listener) take(c net.Conn) *conn {
+	from := addressOf(c)
+	one := &conn{Conn: c, of: l, whose: whose(from)}
+	l.mu.Lock()
+	drop, reason := l.room(one.whose, from)
+	if reason != "" {
+		l.mu.Unlock()
+		l.m.refused.WithLabelValues(l.server, reason).Inc()
+		return nil
+	}
+	if drop != nil {
+		l.remove(drop)
+	}
+	l.all++
+	l.open[one.whose] = append(l.open[one.whose], one)
+	l.m.open.WithLabelValues(l.server).Set(float64(l.all))
+	l.mu.Unlock()
+	if drop != nil {
+		l.m.dropped.WithLabelValues(l.server).Inc()
+		_ = drop.Close() // it was idle
+	}
+	return one
+}
+
+// room says whether there is room for one more, which connection has to go for it, or why there is none.
+func (l *listener) room(of netip.Prefix, from netip.Addr) (drop *conn, reason string) {
+	most := l.b.All
+	if !from.IsLoopback() {
+		most -= l.b.Kept
+	}
+	many := slices.ContainsFunc(l.b.Many, func(p netip.Prefix) bool { return p.Contains(from) })
+	if !many && len(l.open[of]) >= l.b.Each {
+		if drop = longestIdle(l.open[of]); drop == nil {
+			return nil, reasonAddress
+		}
+		return drop, ""
+	}
+	if l.all < most {
+		return nil, ""
+	}
+	for _, those := range l.open {
+		if one := longestIdle(those); one != nil && (drop == nil || one.idle.Before(drop.idle)) {
+			drop = one
+		}
+	}
+	if drop == nil {
+		return nil, reasonAll
+	}
+	return drop, ""
+}
+
+func longestIdle(those []*conn) (longest *conn) {
+	for _, c := range those {
+		if !c.idle.IsZero() && (longest == nil || c.idle.Before(longest.idle)) {
+			longest = c
+		}
+	}
+	return longest
+}
+
+// remove forgets a connection; twice is as good as once.
+func (l *listener) remove(c *conn) {
+	those := l.open[c.whose]
+	i := slices.Index(those, c)
+	if i < 0 {
+		return
+	}
+	l.all--
+	if those = slices.Delete(those, i, i+1); len(those) == 0 {
+		delete(l.open, c.whose)
+	} else {
+		l.open[c.whose] = those
+	}
+	l.m.open.WithLabelValues(l.server).Set(float64(l.all))
+}
+
+// Close ends the connection.
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.of.remove(c)
+	})
+	return c.Conn.Close()
+}
+
+// CloseWrite ends this direction of the connection, where it has one.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// watchState notes which connections have no request under way.
+func watchState(c net.Conn, state http.ConnState) {
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = secure.NetConn()
+	}
+	one, ok := c.(*conn)
+	if !ok {
+		return
+	}
+	one.of.mu.Lock()
+	defer one.of.mu.Unlock()
+	one.idle = time.Time{}
+	if state == http.StateIdle {
+		one.idle = time.Now()
+	}
+}
+
+// addressOf is where a connection comes from; the unspecified address where nobody knows.
+func addressOf(c net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	return at.Addr().Unmap().WithZone("")
+}
+
+// whose are the addresses that one client has: an IPv4 address, or an IPv6 /64, of which one may have any.
+func whose(a netip.Addr) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() && !a.IsLoopback() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits) // of an address, it has so many
+	return p
+}
