@@ -28,6 +28,7 @@ func TestContract(t *testing.T) {
 		{"stream", k.Stream("7"), "weir:v1:delta:{weir:v1:rules}:7"},
 		{"last", k.Last("modes"), "weir:v1:delta:{weir:v1:rules}:modes:last"},
 		{"epoch", k.Epoch(), "weir:v1:epoch"},
+		{"installation", k.Installation(), "weir:v1:installation:{weir:v1:rules}"},
 		{"gates", k.Gates(), "weir:v1:gates:{weir:v1:rules}"},
 		{"gate", k.Gate("edge-1"), "weir:v1:gates:{weir:v1:rules}:edge-1"},
 		{"block value", encode(&Block{

@@ -75,6 +75,9 @@ func (k Keys) Stream(name string) string { return k.Streams() + ":" + name }
 // Last is the key that holds the id of the newest entry of a delta stream.
 func (k Keys) Last(name string) string { return k.Stream(name) + ":last" }
 
+// Installation is the key that says whose the namespace is, in the slot of the modes.
+func (k Keys) Installation() string { return k.prefix + "installation:{" + k.Rules() + "}" }
+
 // Epoch is the key of the reconciler's marker: without it, Redis has forgotten, or is another one.
 func (k Keys) Epoch() string { return k.prefix + "epoch" }
 

@@ -2,6 +2,8 @@ package blocklist
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -132,3 +134,93 @@ func (s *Store) Masters(ctx context.Context) (map[string]Master, error) { return
 
 // Returns is how often a master that did not answer this Store has answered again.
 func (s *Store) Returns() int { return s.redis.reach.returned() }
+
+// Owner is the installation whose a namespace in Redis is.
+type Owner struct {
+	Format       int          `json:"v"`
+	Installation string       `json:"installation"` // its name, which the rule store has
+	Since        traffic.Time `json:"since"`
+	By           string       `json:"by"` // who or what has written this
+}
+
+// ForeignError says that a namespace in Redis is another installation's.
+type ForeignError struct {
+	Place string
+	Owner Owner
+	Mine  string // the name of the installation that asked
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%s belongs to installation %q (since %s, by %q), and this one is %s: two installations would take each other's blocks and modes for their own; "+
+		"give this one another Redis, database or namespace, or, where this Redis is to be its own from now on: weir migrate --take-redis",
+		e.Place, e.Owner.Installation, e.Owner.Since.Std().UTC().Format(time.RFC3339), e.Owner.By, e.Mine)
+}
+
+// Ownership says and changes whose the namespace of a Store is.
+type Ownership struct{ s *Store }
+
+// NewOwnership makes the Ownership of a Store's namespace.
+func NewOwnership(s *Store) Ownership { return Ownership{s} }
+
+// Owner is whose the namespace is; the zero Owner where nobody has said so.
+func (o Ownership) Owner(ctx context.Context) (Owner, error) {
+	s := o.s
+	values, err := s.redis.client.MGet(ctx, s.keys.Installation()).Result()
+	if err != nil {
+		return Owner{}, fmt.Errorf("%s: read whose it is: %w", s.redis.address, err)
+	}
+	text, ok := values[0].(string)
+	if !ok {
+		return Owner{}, nil
+	}
+	var is Owner
+	if err := json.Unmarshal([]byte(text), &is); err != nil || is.Format != ValueFormat || is.Installation == "" {
+		return Owner{Installation: "which this build cannot read"}, nil
+	}
+	return is, nil
+}
+
+// Own makes the namespace that of the installation me.Installation, where nobody's it is; *ForeignError where it is another one's.
+func (o Ownership) Own(ctx context.Context, me Owner) error {
+	s := o.s
+	text, err := me.encode()
+	if err != nil {
+		return err
+	}
+	err = s.redis.client.SetArgs(ctx, s.keys.Installation(), text, redis.SetArgs{Mode: "NX"}).Err()
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("%s: write whose it is: %w", s.redis.address, err)
+	}
+	return o.RefuseForeign(ctx, me.Installation)
+}
+
+// RefuseForeign is a *ForeignError where the namespace is another installation's than mine. It writes nothing.
+func (o Ownership) RefuseForeign(ctx context.Context, mine string) error {
+	is, err := o.Owner(ctx)
+	if err == nil && is.Installation != "" && is.Installation != mine {
+		err = &ForeignError{Place: o.s.Place(), Owner: is, Mine: mine}
+	}
+	return err
+}
+
+// Take makes the namespace that of the installation me.Installation, whosever it was.
+func (o Ownership) Take(ctx context.Context, me Owner) error {
+	s := o.s
+	text, err := me.encode()
+	if err == nil {
+		err = s.redis.client.Set(ctx, s.keys.Installation(), text, 0).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: write whose it is: %w", s.redis.address, err)
+	}
+	return nil
+}
+
+func (o Owner) encode() (string, error) {
+	o.Format, o.By = ValueFormat, traffic.Printable(o.By)
+	text, err := json.Marshal(o)
+	return string(text), err
+}

@@ -26,13 +26,15 @@ const (
 	publishRetry = 100 * time.Millisecond
 )
 
-// PublisherOptions configure a Publisher. All but Overtake are required.
+// PublisherOptions configure a Publisher. All but Own and Overtake are required.
 type PublisherOptions struct {
 	Store      *blocklist.Store
 	Modes      Modes
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// Own makes Redis this installation's, where it is nobody's; a *blocklist.ForeignError ends Run. Nil: it is not asked.
+	Own func(ctx context.Context) error
 	// Overtake has the rule store number its modes above those that Redis has later than it, and tells what it has done. Nil: that Redis is
 	// ahead is a failure of the round.
 	Overtake func(ctx context.Context, ahead []rules.ModeState) (lines []string, err error)
@@ -93,7 +95,7 @@ func (p *Publisher) ModesChanged() {
 }
 
 // Run publishes changed modes until ctx is done, and then returns nil. Failures are logged and
-// retried.
+// retried, but for a Redis that has become another installation's.
 func (p *Publisher) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -107,6 +109,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 		}
 		err := p.Publish(ctx)
 		p.note(ctx, err)
+		if foreign := (*blocklist.ForeignError)(nil); errors.As(err, &foreign) {
+			return err
+		}
 		if err != nil {
 			timer.Reset(backoff.Step())
 			continue
@@ -120,6 +125,11 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (p *Publisher) Publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
+	if p.o.Own != nil {
+		if err := p.o.Own(ctx); err != nil {
+			return err
+		}
+	}
 	err := p.sync(ctx)
 	ahead := (*blocklist.ModesAheadError)(nil)
 	if !errors.As(err, &ahead) || p.o.Overtake == nil {

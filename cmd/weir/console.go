@@ -104,6 +104,9 @@ func runConsole(parent context.Context, a *app, c *config.Config, f *consoleFlag
 		return err
 	}
 	defer in.Close()
+	if err := in.RefuseForeign(ctx); err != nil {
+		return err
+	}
 	o, err := service.NewHealth(c, registry, log, in.Probes()...)
 	if err != nil {
 		return err

@@ -64,6 +64,15 @@ func TestNumbersOfALostEditAreNotGivenAgain(t *testing.T) {
 	number, versions := newestVersions(t, b)
 	dump.back(true)
 
+	// A count is reset from the version on that says so, and not from a lost one on.
+	reset, err := b.Rules.ResetCounter(t.Context(), rulestore.CounterReset{Rule: "flood", Subject: "ip=192.0.2.1%2F32&device=tv-7", By: "ann", Reason: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if routing, err := b.Rules.Routing(t.Context(), "live", reset.Routing); err != nil || len(routing.Resets) != 1 || routing.Resets[0].Since != reset.Routing {
+		t.Errorf("reset in routing version %d: %+v, %v", reset.Routing, routing, err)
+	}
+
 	again, other := flood, historytest.Document("extra")
 	again.Window, other.Limit = 2*flood.Window, extra.Limit+1
 	b.Apply(t, again, other)

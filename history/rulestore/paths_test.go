@@ -97,6 +97,20 @@ func back(n int) path {
 	}
 }
 
+// overtaken says that Redis knows the rule as a later one, in a mode.
+func overtaken(m rules.Mode, decided string) path {
+	return func(b trial) {
+		all, err := b.Rules.Modes(b.t.Context())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for i := range all {
+			all[i].Mode, all[i].Generation = m, all[i].Generation+3
+		}
+		_, _ = b.Rules.Overtake(b.t.Context(), rulestore.Named{Modes: all}, "ann", "path", decided)
+	}
+}
+
 // smuggled publishes a routing version by itself, with another limit for the rule, and without what is pending beside it.
 func smuggled(b trial) {
 	_, _, _ = b.Rules.PublishRouting(b.t.Context(), streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
@@ -159,6 +173,7 @@ func ways() map[string][]path {
 		"FallBack":       {canary((*rulestore.Store).FallBack)},
 		"RaiseLimit":     {raised(100, time.Hour), raised(1, time.Hour), raised(100, -time.Hour), raised(60, time.Second), raised(0, 0)},
 		"PublishRouting": {smuggled},
+		"Overtake":       {overtaken(rules.ModeBlock, ""), overtaken(rules.ModeShadow, ""), overtaken(rules.ModeBlock, "flood")},
 		"AllowLists":     nil, "AllowList": nil, "Canaries": nil, "Dossiers": nil, "Find": nil, "Labels": nil,
 		"List": nil, "Modes": nil, "Names": nil, "Newest": nil, "Routing": nil, "RuleVersion": nil, "Sources": nil,
 		"TellsRefusals": nil, "WatchModes": nil, "WatchRoutings": nil,

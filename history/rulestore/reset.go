@@ -39,7 +39,8 @@ type CounterResetDone struct {
 // rule blocks and a reset may lead to more blocking (rules.ResetMayBlockMore). postgres.ErrNotFound is wrapped for an unknown rule.
 func (s *Store) ResetCounter(ctx context.Context, c CounterReset) (done CounterResetDone, err error) {
 	err = s.db.Transact(ctx, fmt.Sprintf("resetting a count of rule %q", c.Rule), func(tx pgx.Tx) error {
-		if _, err := begin(ctx, tx); err != nil {
+		floor, err := begin(ctx, tx)
+		if err != nil {
 			return err
 		}
 		r, err := findRule(ctx, tx, c.Rule)
@@ -59,7 +60,7 @@ func (s *Store) ResetCounter(ctx context.Context, c CounterReset) (done CounterR
 		}
 		done = CounterResetDone{Rule: c.Rule, Subject: c.Subject, At: now.Truncate(time.Microsecond)}
 		done.Routing, _, err = publish(ctx, s, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
-			return withReset(prev, &done, keys)
+			return withReset(prev, floor, &done, keys)
 		})
 		if err != nil {
 			return err
@@ -112,15 +113,15 @@ func (r *Rule) Keys() [][]traffic.KeyField {
 	return keys
 }
 
-// withReset is the routing version after prev, with a reset of the subject under each of keys.
-func withReset(prev *rules.Routing, done *CounterResetDone, keys [][]traffic.KeyField) (rules.Routing, error) {
+// withReset is the routing version after prev, above floor, with a reset of the subject under each of keys.
+func withReset(prev *rules.Routing, floor int64, done *CounterResetDone, keys [][]traffic.KeyField) (rules.Routing, error) {
 	if prev == nil {
 		return rules.Routing{}, errNoRouting
 	}
 	next := *prev
 	next.KeepResets(traffic.At(done.At))
 	for _, key := range keys {
-		next.Reset(rules.Reset{Rule: done.Rule, Key: key, Subject: done.Subject, Since: prev.Number + 1, At: traffic.At(done.At)})
+		next.Reset(rules.Reset{Rule: done.Rule, Key: key, Subject: done.Subject, Since: max(prev.Number, floor) + 1, At: traffic.At(done.At)})
 	}
 	if len(next.Resets) > rules.MaxResets {
 		oldest := next.Resets[0].At.Std().Add(rules.ResetKept)

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/rules"
 )
 
 // othersSteps bounds how many keys of a server are looked through for gates of other namespaces: a thousand with each
@@ -31,6 +33,15 @@ func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
 		return nil
 	}
 	const name = "redis namespace"
+	if e.migrated() {
+		mine, err := e.history.Streams.Installation(ctx)
+		if err == nil {
+			err = blocklist.NewOwnership(e.redis).RefuseForeign(ctx, mine)
+		}
+		if err != nil {
+			return []Finding{failed(name, err, "give each installation a Redis, a database or a namespace of its own; weir migrate --take-redis makes this one this installation's")}
+		}
+	}
 	found, err := e.redis.HasMarker(ctx)
 	if err != nil {
 		return []Finding{failed(name, err, "see redis-cli --cluster check")}
@@ -58,6 +69,47 @@ func judgeEpoch(place, key string, found bool, enforcers int) Finding {
 			place, key, plural.Of(enforcers, "member")+" of enforce's group work")
 	}
 	return fine(name, "%s: %s is missing until weir run with enforce starts; gates are not ready before", place, key)
+}
+
+// lookAtModes says where Redis has later modes than the rule store, or lets a rule block that the store does not have. Nothing is said where
+// they agree, or where Redis lacks what ENFORCE is about to tell it.
+func (e redisUse) lookAtModes(ctx context.Context) []Finding {
+	if e.cache == nil || e.routing == nil {
+		return nil
+	}
+	const name = "modes in redis"
+	inRedis, err := e.redis.Modes(ctx)
+	if err != nil {
+		return []Finding{failed(name, err, "see redis-cli --cluster check")}
+	}
+	stored, err := e.history.Rules.Modes(ctx) // after Redis was read: what is published is stored before
+	if err != nil {
+		return []Finding{failed(name, err, "see PostgreSQL's log")}
+	}
+	return judgeModes(inRedis, stored)
+}
+
+func judgeModes(inRedis, stored []rules.ModeState) (found []Finding) {
+	byRule := make(map[string]*rules.ModeState, len(stored))
+	for i := range stored {
+		byRule[stored[i].Rule] = &stored[i]
+	}
+	for i := range inRedis {
+		m := &inRedis[i]
+		s := byRule[m.Rule]
+		switch {
+		case rules.IsByHand(m.Rule):
+		case s == nil && m.Mode.Blocks():
+			found = append(found, failing("modes in redis", "run weir migrate, which switches it off there",
+				"rule %s: Redis has generation %d (%s), the rule store has no such rule", m.Rule, m.Generation, m.Mode))
+		case s != nil && m.After(s):
+			found = append(found, failing("modes in redis", "run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir",
+				"rule %s: Redis has generation %d (%s, version %d), the rule store %d (%s, version %d): PostgreSQL has come back older, or somebody else has written to Redis",
+				m.Rule, m.Generation, m.Mode, m.Newest, s.Generation, s.Mode, s.Newest))
+		}
+	}
+	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Found, b.Found) })
+	return found
 }
 
 // lookAtGates says which gates there are, and what is wrong with them.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -49,6 +50,7 @@ type progressOf struct {
 	bounds    map[int]ingest.Bounds
 	records   int64        // not done yet
 	oldest    traffic.Time // append time of the oldest of them; 0: none
+	stored    int64        // of ROUTE: the newest routing version that the rule store has; 0: not known
 	uncovered []int        // partitions whose commit lies before the log's start: what is between was never read
 	beyond    []int        // partitions whose commit lies beyond the log's end
 }
@@ -58,6 +60,9 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
 	p, err := e.progress(ctx, w)
 	if err != nil {
 		return failed(name, err, "see the brokers' logs")
+	}
+	if w.stage == ingest.StageRoute {
+		p.stored = storedRouting(ctx, e)
 	}
 	return e.judgeStage(name, w, p)
 }
@@ -123,8 +128,18 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 	return p, err
 }
 
+// storedRouting is the newest routing version now, after the commits were read; 0 where it is not known.
+func storedRouting(ctx context.Context, e *examination) int64 {
+	number, err := e.history.Rules.Newest(ctx, history.Live)
+	if err != nil {
+		return 0 // the lines of PostgreSQL and of the stream say why
+	}
+	return number
+}
+
 // judgeRouteCommits looks at the commits that say where routing stands: without a good one, a partition is refused.
 func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Finding {
+	var lost int64 // greatest version that a commit names
 	var absent, foreign, older, beyond []int
 	for n := range p.bounds {
 		c, has := p.commits[n]
@@ -132,7 +147,11 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 			absent = append(absent, n)
 			continue
 		}
-		switch a, err := ingest.DecodeAnnouncement(c.Metadata); {
+		a, err := ingest.DecodeAnnouncement(c.Metadata)
+		if err == nil {
+			lost = max(lost, a.Version)
+		}
+		switch {
 		case err != nil:
 			foreign = append(foreign, n)
 		case a.Generation != stream.Generation:
@@ -151,6 +170,9 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 			"no commit for partitions %s of requests, so they are not routed", numbered(absent))
 	case len(foreign) > 0:
 		return failing(name, resume, "the commits of partitions %s were not written by weir: another tool has moved them", numbered(foreign))
+	case p.stored > 0 && lost > p.stored:
+		return failing(name, "run weir migrate, which numbers routing versions above; then apply the rules that were lost again",
+			"a commit names routing version %d, and the rule store's newest is %d: PostgreSQL has come back older", lost, p.stored)
 	case len(older) > 0:
 		return failing(name, "stop all of weir run, run weir migrate, start it again", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
 	case len(beyond) > 0:

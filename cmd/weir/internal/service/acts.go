@@ -40,7 +40,7 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 	}
 	s, err := acts.New(acts.Options{
 		Masking: acts.Masking{Masker: masker, Trail: o.History.Audit},
-		Rules:   o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks,
+		Rules:   o.History.Rules, Gates: &gatesPort{o.Config, o.History}, Blocks: blocks,
 		Releases:  &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
 		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders,
@@ -59,11 +59,14 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 const publishAnswerTimeout = 500 * time.Millisecond
 
 // gatesPort tells gates over a connection of its own, with short answers.
-type gatesPort struct{ config *config.Config }
+type gatesPort struct {
+	config  *config.Config
+	history *history.Store
+}
 
 var _ acts.Gates = (*gatesPort)(nil)
 
-// Publish tells what Redis lacks of modes.
+// Publish tells what Redis lacks of modes. It does not tell a Redis that is another installation's.
 func (g *gatesPort) Publish(ctx context.Context, modes []rules.ModeState) (news int, at string, err error) {
 	server, err := RedisServer(&g.config.Redis)
 	if err != nil {
@@ -75,6 +78,13 @@ func (g *gatesPort) Publish(ctx context.Context, modes []rules.ModeState) (news 
 		return 0, "", err
 	}
 	defer func() { _ = redis.Close() }() // nothing is under way any more
+	mine, err := g.history.Streams.Installation(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	if err := blocklist.NewOwnership(redis).RefuseForeign(ctx, mine); err != nil {
+		return 0, "", err
+	}
 	news, err = redis.SyncModes(ctx, Now(), modes)
 	return news, redis.Address(), err
 }

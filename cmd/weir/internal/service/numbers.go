@@ -2,7 +2,9 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
@@ -16,8 +18,67 @@ import (
 // redisPatience is how long a migration waits for Redis, without which it goes on: ENFORCE compares what it could not.
 const redisPatience = 3 * time.Second
 
+// own makes Redis, where this process has one, this installation's; it is an error where it is another one's.
+func (in *Installation) own(ctx context.Context) error {
+	if in.Redis == nil {
+		return nil
+	}
+	me, err := owner(ctx, in.History, "weir run")
+	if err != nil {
+		return err
+	}
+	return blocklist.NewOwnership(in.Redis).Own(ctx, me)
+}
+
+// RefuseForeign is an error where Redis is another installation's, as far as the servers answer within a moment.
+func (in *Installation) RefuseForeign(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	mine, err := in.History.Streams.Installation(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // whoever looks at the console is told that PostgreSQL does not answer
+	}
+	err = blocklist.NewOwnership(in.Redis).RefuseForeign(ctx, mine)
+	if foreign := (*blocklist.ForeignError)(nil); errors.As(err, &foreign) {
+		return err
+	}
+	return nil
+}
+
+// owner is this installation as the owner of a Redis.
+func owner(ctx context.Context, h *history.Store, by string) (blocklist.Owner, error) {
+	id, err := h.Streams.Installation(ctx)
+	host, herr := os.Hostname()
+	if herr != nil {
+		host = "unknown"
+	}
+	return blocklist.Owner{Installation: id, Since: Now(), By: by + " on " + host}, err
+}
+
+// TakeRedis makes Redis this installation's, whosever it was, and says so.
+func TakeRedis(ctx context.Context, c *config.Config, h *history.Store, by string) (line string, err error) {
+	redis, err := OpenRedis(c)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = redis.Close() }() // nothing is under way any more
+	me, err := owner(ctx, h, by+", weir migrate --take-redis")
+	if err != nil {
+		return "", err
+	}
+	deed := blocklist.NewOwnership(redis)
+	was, err := deed.Owner(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := deed.Take(ctx, me); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s belongs to this installation now, %s; before: %q", redis.Place(), me.Installation, was.Installation), nil
+}
+
 // CompareNumbers compares the numbers of the rule store with those that Redis names, and with routing, the greatest routing version that
-// Kafka's commits name. Where the store has come back older, it goes on above them, and gates are told. lines say what was found.
+// Kafka's commits name. A Redis that is another installation's is an error. Where the store has come back older, it goes on above them, and gates are told. lines say what was found.
 func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, routing int64, by string) (lines []string, err error) {
 	named := rulestore.Named{Routing: routing}
 	redis, err := OpenRedis(c)
@@ -25,7 +86,14 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 		return nil, err
 	}
 	defer func() { _ = redis.Close() }() // nothing is under way any more
-	unasked := namedBy(ctx, redis, &named)
+	me, err := owner(ctx, h, by+", weir migrate")
+	if err != nil {
+		return nil, err
+	}
+	unasked := namedBy(ctx, redis, me, &named)
+	if foreign := (*blocklist.ForeignError)(nil); errors.As(unasked, &foreign) {
+		return nil, unasked
+	}
 	if unasked != nil {
 		lines = append(lines, fmt.Sprintf("modes in Redis are not compared with the rule store, weir run with the stage enforce does that: %v", unasked))
 	}
@@ -42,10 +110,13 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 	return lines, err
 }
 
-// namedBy asks Redis for the numbers that it names.
-func namedBy(ctx context.Context, redis *blocklist.Store, named *rulestore.Named) error {
+// namedBy makes Redis mine, where it is nobody's, and asks it for the numbers that it names.
+func namedBy(ctx context.Context, redis *blocklist.Store, me blocklist.Owner, named *rulestore.Named) error {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
+	if err := blocklist.NewOwnership(redis).Own(ctx, me); err != nil {
+		return err
+	}
 	modes, err := redis.Modes(ctx)
 	if err != nil {
 		return err
@@ -57,8 +128,10 @@ func namedBy(ctx context.Context, redis *blocklist.Store, named *rulestore.Named
 	return err
 }
 
-// overtake numbers the modes of the rule store above those that Redis has later than it.
-func (in *Installation) overtake(ctx context.Context, ahead []rules.ModeState) ([]string, error) {
-	done, err := in.lookups.Rules.Overtake(ctx, rulestore.Named{Modes: ahead}, rulestore.ByWeir, "", "")
-	return done.Lines(), err
+// overtaking numbers the modes of the rule store above those that Redis has later than it.
+func overtaking(store *rulestore.Store) func(ctx context.Context, ahead []rules.ModeState) ([]string, error) {
+	return func(ctx context.Context, ahead []rules.ModeState) ([]string, error) {
+		done, err := store.Overtake(ctx, rulestore.Named{Modes: ahead}, rulestore.ByWeir, "", "")
+		return done.Lines(), err
+	}
 }

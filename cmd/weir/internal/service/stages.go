@@ -61,6 +61,9 @@ func (in *Installation) stages(ctx context.Context, stages []string) ([][]Part, 
 	if _, err := in.checkRouting(ctx); err != nil {
 		return nil, err
 	}
+	if err := in.own(ctx); err != nil {
+		return nil, err
+	}
 	groups := make([][]Part, 3)
 	if slices.Contains(stages, ingest.StageRoute) {
 		r, err := in.Router()
@@ -320,7 +323,7 @@ func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
 		return nil, err
 	}
 	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
-		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry, Overtake: in.overtake,
+		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry, Own: in.own, Overtake: overtaking(in.lookups.Rules),
 	})
 	if err != nil {
 		return nil, err

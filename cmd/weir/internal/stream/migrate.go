@@ -29,6 +29,7 @@ import (
 type MigrateOptions struct {
 	Recreated    bool // the requests topic was made anew
 	RecordFormat int  // of the stream from now on; 0 keeps what is
+	TakeRedis    bool // Redis is to be this installation's, whosever it was
 }
 
 // Migration is one run of Migrate.
@@ -267,11 +268,8 @@ func (m *Migration) readCommits(ctx context.Context) error {
 // count.
 func (m *Migration) publish(ctx context.Context) error {
 	secretID, _, err := m.store.Streams.Secret(ctx)
-	if err != nil {
-		return err
-	}
-	modes, err := m.store.Rules.Modes(ctx)
-	if err != nil {
+	modes, merr := m.store.Rules.Modes(ctx)
+	if err = errors.Join(err, merr); err != nil {
 		return err
 	}
 	format := 0
