@@ -262,14 +262,16 @@ func TestADayIsDroppedAfterItsReaders(t *testing.T) {
 	}
 }
 
-// A keeper whose own clock is far ahead drops nothing, since the database's is not; and where that one is ahead as well, the newest day stays.
+// A keeper whose own clock is far ahead drops nothing, since the database's is not; and where that one is ahead as
+// well, the newest day stays.
 func TestAClockAheadDropsNoHistory(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	const days = 5
 	now := time.Now()
 	good := retention.NewDays(b.Store, 0, func() traffic.Time { return traffic.At(now) })
-	recorder, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", &letterBox{}, good, prometheus.NewRegistry())
+	recorder, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", &letterBox{}, good,
+		prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +287,8 @@ func TestAClockAheadDropsNoHistory(t *testing.T) {
 		t.Fatalf("%d rows have a day", n)
 	}
 	ahead := traffic.At(now.AddDate(0, 0, 91))
-	own := retention.Options{DB: b.DB, Days: retention.NewDays(b.Store, retention.DefaultKeep, func() traffic.Time { return ahead }),
+	own := retention.Options{DB: b.DB, Days: retention.NewDays(b.Store, retention.DefaultKeep,
+		func() traffic.Time { return ahead }),
 		Keep: retention.DefaultKeep, Logger: slog.New(slog.DiscardHandler)}
 	both := own
 	both.Now = func(context.Context) (traffic.Time, error) { return ahead, nil }

@@ -15,7 +15,8 @@ func TestALossIsOneRow(t *testing.T) {
 	if n, newest, err := b.Streams.RecentLosses(t.Context()); n != 0 || newest != "" || err != nil {
 		t.Errorf("%d losses, %q, %v", n, newest, err)
 	}
-	lost := ingest.Loss{Stage: ingest.StageEnforce, Partition: 3, From: 25, Next: 5, Log: ingest.Bounds{Start: 0, End: 9}, Offsets: 4, Reason: "made\x00anew"}
+	lost := ingest.Loss{Stage: ingest.StageEnforce, Partition: 3, From: 25, Next: 5,
+		Log: ingest.Bounds{Start: 0, End: 9}, Offsets: 4, Reason: "made\x00anew"}
 	other := lost
 	other.Log.End++
 	for _, l := range []ingest.Loss{lost, lost, other} {
@@ -32,7 +33,8 @@ func TestALossIsOneRow(t *testing.T) {
 			t.Errorf("%s: %d, want %d", sql, got, want)
 		}
 	}
-	if n, newest, err := b.Streams.RecentLosses(t.Context()); n != 2 || !strings.HasPrefix(newest, "stage enforce, topic weir.hits, partition 3: made") || err != nil {
+	if n, newest, err := b.Streams.RecentLosses(t.Context()); n != 2 ||
+		!strings.HasPrefix(newest, "stage enforce, topic weir.hits, partition 3: made") || err != nil {
 		t.Errorf("%d losses, %q, %v", n, newest, err)
 	}
 	b.Run(t, "UPDATE weir.losses SET recorded_at = now() - interval '25 hours'")

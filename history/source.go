@@ -70,9 +70,9 @@ type Source struct {
 func SourceOf(s traffic.Subject) Source { return Source{subject: s} }
 
 // ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field of an identity, or a canonical subject
-// (ip=192.0.2.1%2F32&device=tv-7), see traffic.CutSource. An address finds the subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
-// A text that looks like one of these forms and is not is an error: no row has it, and an empty answer would look like
-// "nothing happened".
+// (ip=192.0.2.1%2F32&device=tv-7), see traffic.CutSource. An address finds the subjects whose prefix holds it, a
+// prefix (192.0.2.0/24) those within it. A text that looks like one of these forms and is not is an error: no row has
+// it, and an empty answer would look like "nothing happened".
 func ParseSource(text string) (Source, error) {
 	if text == "" {
 		return Source{}, fmt.Errorf("source is empty: allowed are FIELD=VALUE and VALUE")

@@ -77,8 +77,9 @@ type Readable struct {
 // Answered notes an answer that could be read.
 func (r *Readable) Answered() { *r = Readable{} }
 
-// Held notes an answer that ended at offset, before the log's end, since an open transaction stands there. Who writes in transactions moves it on
-// again and again; one that stays for long blocks the partition: nothing behind it is read until it ends.
+// Held notes an answer that ended at offset, before the log's end, since an open transaction stands there. Who writes
+// in transactions moves it on again and again; one that stays for long blocks the partition: nothing behind it is
+// read until it ends.
 func (r *Readable) Held(now time.Time, offset int64) {
 	if r.held.IsZero() || r.heldAt != offset {
 		*r = Readable{held: now, heldAt: offset}
@@ -86,9 +87,11 @@ func (r *Readable) Held(now time.Time, offset int64) {
 	}
 	*r = Readable{held: r.held, heldAt: offset}
 	if now.Sub(r.held) >= unansweredFor {
-		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Reason: fmt.Sprintf("an open transaction stands at offset %d since %s or longer: what comes behind it "+
-			"is not read until it ends, which Kafka sees to after its transaction.timeout.ms; kafka-transactions.sh find-hanging and describe-producers name it",
-			offset, r.held.UTC().Format(time.DateTime+" UTC"))}
+		r.Blocked = &Blockage{Offset: offset, Next: NoOffset,
+			Reason: fmt.Sprintf("an open transaction stands at offset %d since %s or longer: what comes behind it "+
+				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms; kafka-transactions.sh "+
+				"find-hanging and describe-producers name it",
+				offset, r.held.UTC().Format(time.DateTime+" UTC"))}
 	}
 }
 

@@ -39,7 +39,8 @@ func TestSilenceBehindABacklog(t *testing.T) {
 	}
 }
 
-// An open transaction that stays where it is blocks; one after the other, as who writes in transactions has them, does not.
+// An open transaction that stays where it is blocks; one after the other, as who writes in transactions has them,
+// does not.
 func TestAnOpenTransactionThatStands(t *testing.T) {
 	begin := time.Date(2026, 11, 29, 8, 0, 0, 0, time.UTC)
 	var r Readable
@@ -54,7 +55,8 @@ func TestAnOpenTransactionThatStands(t *testing.T) {
 		t.Error("blocked after 29 s")
 	}
 	r.Held(begin.Add(120*time.Second), 9)
-	if b := r.Blocked; b == nil || b.Offset != 9 || b.Next != NoOffset || !strings.Contains(b.Reason, "at offset 9 since 2026-11-29 08:01:30 UTC") {
+	if b := r.Blocked; b == nil || b.Offset != 9 || b.Next != NoOffset ||
+		!strings.Contains(b.Reason, "at offset 9 since 2026-11-29 08:01:30 UTC") {
 		t.Fatalf("%+v", b)
 	}
 	before := r.Blocked

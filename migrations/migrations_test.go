@@ -159,13 +159,15 @@ func TestFromStep12(t *testing.T) {
 		"DROP VIEW weir.hits_all, weir.hits_beside_all, weir.block_decisions_all CASCADE", "DROP TABLE weir.hits_by_day, weir.hits_beside_by_day, weir.block_decisions_by_day",
 		"DROP TABLE weir.rule_texts",
 		"DROP TABLE weir.hit_counts, weir.hit_points, weir.limit_raises", "DROP TABLE weir.refusals CASCADE",
-		"DROP TABLE weir.rule_numbers", "DROP FUNCTION weir.store_life", "DROP TABLE weir.block_orders, weir.never_block_entries", "DROP SEQUENCE weir.never_block_revision",
+		"DROP TABLE weir.rule_numbers", "DROP FUNCTION " +
+			"weir.store_life", "DROP TABLE weir.block_orders, " +
+			"weir.never_block_entries", "DROP SEQUENCE weir.never_block_revision",
 		"DROP TABLE weir.hits_left_out CASCADE",
 		"DROP VIEW weir.event_minutes_v, weir.rule_event_minutes_v", "DROP TABLE weir.event_minutes, weir.rule_event_minutes", "DROP TABLE weir.rule_minutes CASCADE",
 		"DROP FUNCTION weir.hit_to_its_day, weir.decision_to_its_day, weir.hit_changed, weir.limit_raised CASCADE",
 		"DROP TABLE weir.hit_hours, weir.hit_sums, weir.hit_sums_stale",
 		"DROP TABLE weir.hits_beside, weir.pending_versions, weir.raised_limits, weir.allow_versions",
-		"ALTER TABLE weir.partition_states DROP COLUMN address", "ALTER TABLE weir.hits DROP COLUMN reason, DROP COLUMN opened, DROP COLUMN known_good, DROP COLUMN refused",
+		"ALTER TABLE weir.partition_states DROP COLUMN address, DROP COLUMN stopped_at", "ALTER TABLE weir.hits DROP COLUMN reason, DROP COLUMN opened, DROP COLUMN known_good, DROP COLUMN refused",
 		"DROP FUNCTION weir.end_unknown_canary, weir.refuse_change CASCADE",
 		"DROP TABLE weir.dossiers, weir.sign_ins, weir.sessions, weir.session_keys, weir.invites, weir.saved_views",
 		`ALTER TABLE weir.rule_modes DROP COLUMN canary_share, DROP COLUMN canary_step, DROP COLUMN canary_since, DROP COLUMN canary_steps, DROP COLUMN canary_hold, DROP COLUMN predicted,

@@ -109,8 +109,8 @@ const (
 	// RefusalRecordFormat is the first under which requests that a gate refused are in the keyed log, and hits tell of
 	// them. Processes of builds before it know no such records.
 	RefusalRecordFormat = 7
-	// BudgetRecordFormat is the first under which conditions have a budget together (condition.MaxEventCost). It changes no record;
-	// routers of builds before it judge all conditions, and one chunk must be routed one way.
+	// BudgetRecordFormat is the first under which conditions have a budget together (condition.MaxEventCost). It
+	// changes no record; routers of builds before it judge all conditions, and one chunk must be routed one way.
 	BudgetRecordFormat = 8
 )
 

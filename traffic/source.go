@@ -2,10 +2,10 @@ package traffic
 
 import "strings"
 
-// CutSource takes apart how people name a source. A canonical subject of several fields, or of an address with its prefix, gives
-// subject alone; FIELD=VALUE gives field and value; any other text is a value of any field, and gives value alone. Where the value
-// behind a field is percent-encoded as in a subject, it is decoded: SourceText writes so what would be read otherwise.
-// Whether the field is known is for the caller to say.
+// CutSource takes apart how people name a source. A canonical subject of several fields, or of an address with its
+// prefix, gives subject alone; FIELD=VALUE gives field and value; any other text is a value of any field, and gives
+// value alone. Where the value behind a field is percent-encoded as in a subject, it is decoded: SourceText writes so
+// what would be read otherwise. Whether the field is known is for the caller to say.
 func CutSource(text string) (subject Subject, field, value string) {
 	field, value, named := strings.Cut(text, "=")
 	if !named {

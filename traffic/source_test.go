@@ -38,14 +38,17 @@ func TestCutSource(t *testing.T) {
 	for _, tt := range tests {
 		subject, field, value := traffic.CutSource(tt.text)
 		if subject != tt.subject || field != tt.field || value != tt.value {
-			t.Errorf("%q: got %q, %q, %q, want %q, %q, %q", tt.text, subject, field, value, tt.subject, tt.field, tt.value)
+			t.Errorf("%q: got %q, %q, %q, want %q, %q, %q", tt.text, subject, field, value, tt.subject, tt.field,
+				tt.value)
 		}
 	}
 }
 
-// FuzzSourceText writes any value of each field, and reads it again: whatever a client calls itself, it is no other source.
+// FuzzSourceText writes any value of each field, and reads it again: whatever a client calls itself, it is no other
+// source.
 func FuzzSourceText(f *testing.F) {
-	for _, s := range []string{"alice", "alice&device=tv", "alice&session=x", "%41", "a%20b", "100%", "=", "&", "", "a=b&c", "rule", "null",
+	for _, s := range []string{"alice", "alice&device=tv", "alice&session=x", "%41", "a%20b", "100%", "=", "&", "",
+		"a=b&c", "rule", "null",
 		"sha256:00", "\u202e\u009b", "\x00", "\xff%2F"} {
 		f.Add(s)
 	}

@@ -102,14 +102,15 @@ func (p *view) text(script string) string {
 	return out
 }
 
-// until waits for a condition of the page, or of the page that it goes to, once all of it is there: what comes next may be
-// further down.
+// until waits for a condition of the page, or of the page that it goes to, once all of it is there: what comes next
+// may be further down.
 func (p *view) until(condition string) {
 	p.t.Helper()
 	testbed.Eventually(p.t, patience/2, func() error {
 		bounded, cancel := context.WithTimeout(p.ctx, patience)
 		defer cancel()
-		held, err := chromedp.Run(bounded, chromedp.Evaluate[bool](`document.readyState === "complete" && !!(`+condition+")"))
+		held, err := chromedp.Run(bounded,
+			chromedp.Evaluate[bool](`document.readyState === "complete" && !!(`+condition+")"))
 		if err == nil && !held {
 			err = errors.New("never came true: " + condition)
 		}

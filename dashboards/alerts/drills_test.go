@@ -161,12 +161,14 @@ func partitionDrills() []drill {
 			"The commit of partition 3 of requests (weir) is absent, was moved, or does not fit its log. ROUTE does not guess where to go on.",
 		}),
 		{
-			alert:  "WeirPartitionStranded",
-			series: []string{`up{job="weir",instance="a"} 1x50`, `weir_stage_log_replaced_total{stream="live",job="weir",instance="a",namespace="weir",stage="record",partition="3"} _x20 1x30`},
-			quiet:  "19m", fires: "22m", over: "40m",
+			alert: "WeirPartitionStranded",
+			series: []string{`up{job="weir",instance="a"} 1x50`,
+				`weir_stage_log_replaced_total{stream="live",job="weir",instance="a",namespace="weir",stage="record",partition="3"} _x20 1x30`},
+			quiet: "19m", fires: "22m", over: "40m",
 			notices: []notice{{
 				"namespace=weir,stage=record,partition=3", "Partition 3 has lost what record had read of it",
-				"The log of partition 3 lost its end or was made anew. record (weir) goes on with what it holds; what was gone before it was read is lost.",
+				"The log of partition 3 lost its end or was made anew. record (weir) goes on with what it holds; " +
+					"what was gone before it was read is lost.",
 			}},
 		},
 		{

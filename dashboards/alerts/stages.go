@@ -109,14 +109,16 @@ func partitionAlerts() []alert {
 			name: "WeirPartitionStranded", severity: Page,
 			expr:    grown("namespace, stage, partition", fmt.Sprintf("weir_stage_log_replaced_total{%s}", live)),
 			summary: "Partition {{ $labels.partition }} has lost what {{ $labels.stage }} had read of it",
-			detail: "The log of partition {{ $labels.partition }} lost its end or was made anew. {{ $labels.stage }} ({{ $labels.namespace }}) goes on with what it holds; " +
+			detail: "The log of partition {{ $labels.partition }} lost its end or was made anew. {{ $labels.stage " +
+				"}} ({{ $labels.namespace }}) goes on with what it holds; " +
 				"what was gone before it was read is lost.",
 		},
 		{
 			name: "WeirRecordsLost", severity: Page,
 			expr:    grown("namespace, stage, partition", fmt.Sprintf("weir_stage_lost_records_total{%s}", live)),
 			summary: "Records were gone before {{ $labels.stage }} had read them",
-			detail:  "{{ $value | humanize }} records of partition {{ $labels.partition }} were gone before {{ $labels.stage }} ({{ $labels.namespace }}) had read them.",
+			detail: "{{ $value | humanize }} records of partition {{ $labels.partition }} were gone before {{ " +
+				"$labels.stage }} ({{ $labels.namespace }}) had read them.",
 		},
 		{
 			name: "WeirUpgradeNeeded", severity: Page, hold: 5 * time.Minute,

@@ -119,8 +119,9 @@ func (s *scene) dropOldest(tb testing.TB, m historytest.Month) time.Duration {
 	if err := days.Ahead(tb.Context()); err != nil { // what is made ahead is not what is measured
 		tb.Fatal(err)
 	}
-	k, err := retention.NewKeeper(retention.Options{DB: s.DB, Days: days, Keep: keep, Logger: slog.New(slog.DiscardHandler),
-		Now: func(context.Context) (traffic.Time, error) { return now, nil }}, prometheus.NewRegistry())
+	k, err := retention.NewKeeper(retention.Options{DB: s.DB, Days: days, Keep: keep,
+		Logger: slog.New(slog.DiscardHandler),
+		Now:    func(context.Context) (traffic.Time, error) { return now, nil }}, prometheus.NewRegistry())
 	if err != nil {
 		tb.Fatal(err)
 	}

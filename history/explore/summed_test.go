@@ -290,7 +290,8 @@ func TestSumsOfADroppedDay(t *testing.T) {
 	now := midnight.Add(retention.LeastKeep)
 	clock := func() traffic.Time { return now }
 	k, err := retention.NewKeeper(retention.Options{
-		DB: s.DB, Days: retention.NewDays(s.Store, retention.LeastKeep, clock), Keep: retention.LeastKeep, Logger: slog.New(slog.DiscardHandler),
+		DB: s.DB, Days: retention.NewDays(s.Store, retention.LeastKeep,
+			clock), Keep: retention.LeastKeep, Logger: slog.New(slog.DiscardHandler),
 		Now: func(context.Context) (traffic.Time, error) { return now, nil },
 	}, prometheus.NewRegistry())
 	if err != nil {

@@ -32,11 +32,14 @@ func (p *ReportedPartition) GapAcceptable() bool {
 // reportState ignores a report with a lower epoch than the stored one: its owner was replaced.
 const reportState = `
 	INSERT INTO partition_states AS s (stream, side, partition, owner, state, reason, log_offset, log_end, epoch, watermark,
-		gap_source, gap_offset, address)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+		gap_source, gap_offset, address, stopped_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, CASE WHEN $5 <> 'running' THEN now() END)
 	ON CONFLICT (stream, side, partition) DO UPDATE SET owner = excluded.owner, address = excluded.address, state = excluded.state,
 		reason = excluded.reason, log_offset = excluded.log_offset, log_end = excluded.log_end, epoch = excluded.epoch,
-		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset, reported_at = now()
+		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset, reported_at = now(),
+		stopped_at = CASE WHEN excluded.state = 'running' THEN NULL
+			WHEN s.state <> 'running' AND s.gap_source = excluded.gap_source AND s.gap_offset = excluded.gap_offset
+			THEN coalesce(s.stopped_at, now()) ELSE now() END
 	WHERE excluded.epoch >= s.epoch`
 
 // Report stores a stage's reports about its partitions, in place of the ones before.
@@ -76,14 +79,23 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 	return states, nil
 }
 
+// ofAnotherStop holds for an acceptance a of requests that was given before its partition stopped as it stands now: a commit that is
+// lost a second time, or a topic that is made anew, stops it before a gap of the same numbers. Keyed partitions fold their log again
+// from a snapshot, and pass the same gap again.
+const ofAnotherStop = `a.side = 'requests' AND EXISTS (SELECT FROM partition_states p WHERE p.stream = a.stream
+	AND p.side = a.side AND p.partition = a.partition AND (p.stopped_at IS NULL OR p.stopped_at > a.accepted_at))`
+
 // Accept stores an operator's word that a gap may be passed, and audits it with via, which is how he came. Accepting a
-// gap again changes nothing, and news is false. A stage passes the gap that it stands before, and no other one.
+// gap again changes nothing, and news is false, unless the partition has stopped anew since. A stage passes the gap that it stands
+// before, and no other one.
 func (s *Store) Accept(ctx context.Context, stream, via string, a ingest.Acceptance) (news bool, err error) {
 	object := fmt.Sprintf("partition %s/%d of %s", a.Side, a.Partition, stream)
 	err = s.db.Transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			INSERT INTO gap_acceptances (stream, side, partition, gap_source, gap_offset, accepted_by, reason)
-			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`, stream, string(a.Side), a.Partition, a.GapSource,
+			INSERT INTO gap_acceptances AS a (stream, side, partition, gap_source, gap_offset, accepted_by, reason)
+			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (stream, side, partition, gap_source, gap_offset) DO UPDATE
+			SET accepted_by = excluded.accepted_by, reason = excluded.reason, accepted_at = now()
+			WHERE `+ofAnotherStop, stream, string(a.Side), a.Partition, a.GapSource,
 			a.GapOffset, traffic.Printable(a.By), traffic.Printable(a.Reason))
 		if news = err == nil && tag.RowsAffected() > 0; !news {
 			return err
@@ -96,10 +108,10 @@ func (s *Store) Accept(ctx context.Context, stream, via string, a ingest.Accepta
 	return news && err == nil, err
 }
 
-// Accepted returns all acceptances of the stream, oldest first.
+// Accepted returns the acceptances of the stream that hold, oldest first: of requests those of how its partitions stand now.
 func (s *Store) Accepted(ctx context.Context, stream string) ([]ingest.Acceptance, error) {
 	rows, err := s.db.Query(ctx, `SELECT side, partition, gap_source, gap_offset, accepted_by, reason
-		FROM gap_acceptances WHERE stream = $1 ORDER BY seq`, stream)
+		FROM gap_acceptances a WHERE stream = $1 AND NOT (`+ofAnotherStop+`) ORDER BY seq`, stream)
 	if err != nil {
 		return nil, s.db.Fail("accepted gaps of "+stream, err)
 	}

@@ -63,3 +63,60 @@ func TestAcceptances(t *testing.T) {
 		t.Errorf("after recreation still %+v, %v", got, err)
 	}
 }
+
+// TestAcceptancesAreOfOneStop: what was accepted once lets a partition of requests go on once. A later stop before a gap of the same
+// numbers, as where a commit is lost a second time or a topic was made anew, is another one. A stage that is started anew, or that
+// accepts on the way, stands as it stood.
+func TestAcceptancesAreOfOneStop(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	ctx := t.Context()
+	report := func(side ingest.Side, state ingest.State, gap int64, owner string) {
+		t.Helper()
+		if err := b.Partitions.Report(ctx, streams.Live, []ingest.PartitionStatus{{Side: side, Partition: 1, Owner: owner,
+			State: state, Reason: "the group has no commit", GapSource: 1, GapOffset: gap, Epoch: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accept := func(side ingest.Side, gap int64, want bool) {
+		t.Helper()
+		news, err := b.Partitions.Accept(ctx, streams.Live, "token", ingest.Acceptance{Side: side, Partition: 1, GapSource: 1,
+			GapOffset: gap, By: "ann", Reason: "retention"})
+		if err != nil || news != want {
+			t.Errorf("accepting %s before %d: news %t, %v; want %t", side, gap, news, err, want)
+		}
+	}
+	holds := func(when string, want int) {
+		t.Helper()
+		if got, err := b.Partitions.Accepted(ctx, streams.Live); err != nil || len(got) != want {
+			t.Errorf("%s: %v hold, %v; want %d", when, got, err, want)
+		}
+	}
+	const requests, keyed = ingest.SideRequests, ingest.SideKeyed
+	report(requests, ingest.Refused, 0, "a")
+	holds("nobody has accepted", 0)
+	accept(requests, 0, true)
+	accept(requests, 0, false)
+	report(requests, ingest.Refused, 0, "b") // started anew, before it passed
+	holds("accepted", 1)
+	accept(requests, 0, false)
+	report(requests, ingest.Running, -1, "b")
+	holds("passed", 0)
+	report(requests, ingest.Refused, 0, "b")
+	holds("stopped a second time", 0)
+	accept(requests, 0, true)
+	holds("accepted a second time", 1)
+	report(requests, ingest.Refused, 7, "b") // records behind it are gone, too
+	report(requests, ingest.Refused, 0, "c") // and the topic was made anew
+	holds("before another gap meanwhile", 0)
+	if n := b.Number(t, "SELECT count(*) FROM weir.audit WHERE action = 'accept-gap'"); n != 2 {
+		t.Errorf("the audit trail has %d acceptances, want 2", n)
+	}
+
+	report(keyed, ingest.Halted, 5, "a")
+	accept(keyed, 5, true)
+	report(keyed, ingest.Running, -1, "a")
+	report(keyed, ingest.Halted, 5, "b") // which begins at a snapshot of before the gap
+	accept(keyed, 5, false)
+	holds("a keyed partition that folds its log again", 1)
+}

@@ -39,7 +39,8 @@ type Options struct {
 	Days   *Days         // which it makes ahead
 	Keep   time.Duration // how long history is kept; 0: for ever
 	Logger *slog.Logger
-	// Now is what history's age is measured by. Without one the database is asked, and a process whose clock is behind it waits for its own.
+	// Now is what history's age is measured by. Without one the database is asked, and a process whose clock is
+	// behind it waits for its own.
 	Now func(ctx context.Context) (traffic.Time, error)
 }
 
@@ -65,8 +66,8 @@ func NewKeeper(o Options, registry prometheus.Registerer) (*Keeper, error) {
 	return k, nil
 }
 
-// byBothClocks is the lesser of the database's time and this machine's: what is dropped is over by both of them. One process with a clock
-// that is ahead would drop the history of all.
+// byBothClocks is the lesser of the database's time and this machine's: what is dropped is over by both of them. One
+// process with a clock that is ahead would drop the history of all.
 func (k *Keeper) byBothClocks(ctx context.Context) (traffic.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
@@ -198,7 +199,8 @@ func (k *Keeper) over(ctx context.Context, days []Day, now traffic.Time) ([]Day,
 	return slices.DeleteFunc(days[:old:old], func(d Day) bool { return d >= newest }), nil
 }
 
-// newest is the last day that holds a row. It is kept whatever the time: should all clocks be wrong at once, not all is gone.
+// newest is the last day that holds a row. It is kept whatever the time: should all clocks be wrong at once, not all
+// is gone.
 func (k *Keeper) newest(ctx context.Context) (Day, error) {
 	tables := map[Day][]string{}
 	for _, table := range Tables() {

@@ -81,7 +81,8 @@ func (p *Plan) Changed() bool {
 
 // Differs reports whether anything that acts would be changed: a text alone does not.
 func (p *Plan) Differs() bool {
-	return (&Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), func(c RuleChange) bool { return c.Kind == ChangeText }),
+	return (&Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes),
+		func(c RuleChange) bool { return c.Kind == ChangeText }),
 		AllowLists: p.AllowLists}).Changed()
 }
 
@@ -193,9 +194,10 @@ type step struct {
 	source string
 	// replaces is the text that source takes the place of, where the document stays and the text does not; else nil.
 	replaces *string
-	adopts   *Rule          // whose pending version is to act: the rule does not block any more
-	ends     Outcome        // of what was pending; empty where nothing was, or goes on
-	beside   *rules.Version // of the rule too afterwards: what acts while next is pending, or what stays pending; nil for none
+	adopts   *Rule   // whose pending version is to act: the rule does not block any more
+	ends     Outcome // of what was pending; empty where nothing was, or goes on
+	// of the rule too afterwards: what acts while next is pending, or what stays pending; nil for none
+	beside *rules.Version
 }
 
 // names are the allow lists that the rule's versions name afterwards.

@@ -139,16 +139,18 @@ func planRule(r *Rule, d Document, floor int64, now time.Time) step {
 	case edited:
 		st.ends = OutcomeReplaced // also of one that a build has left which knows of none
 	case r.Pending != nil:
-		st.Kind, st.ends, st.Diff = ChangeWithdrawn, OutcomeWithdrawn, rules.Diff(&r.Pending.Version.Document, &prev.Document)
+		st.Kind, st.ends, st.Diff = ChangeWithdrawn, OutcomeWithdrawn, rules.Diff(&r.Pending.Version.Document,
+			&prev.Document)
 	}
 	return st
 }
 
-// planPending plans for a rule whose pending version is what its document says. Where the rule does not block any more, that version
-// may act as any other.
+// planPending plans for a rule whose pending version is what its document says. Where the rule does not block any
+// more, that version may act as any other.
 func planPending(r *Rule, source string) step {
 	v := r.Pending.Version
-	st := step{next: v, source: source, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
+	st := step{next: v, source: source, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number,
+		Mode: r.Mode}}
 	if r.Mode.Blocks() {
 		st.beside = &r.Newest.Version
 	} else {
@@ -157,8 +159,8 @@ func planPending(r *Rule, source string) step {
 	return st
 }
 
-// mayBlockMore gives the reasons why next must not act at once in the place of the version that acts, of a rule that blocks. A limit that
-// is raised for a time, and comes down again, must not lead to a block under next either.
+// mayBlockMore gives the reasons why next must not act at once in the place of the version that acts, of a rule that
+// blocks. A limit that is raised for a time, and comes down again, must not lead to a block under next either.
 func (r *Rule) mayBlockMore(next *rules.Document, now time.Time) []string {
 	reasons := rules.MayBlockMore(&r.Newest.Version.Document, next)
 	if r.Raised.In(now) && r.Raised.Limit > next.Limit {

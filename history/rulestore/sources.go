@@ -13,7 +13,8 @@ import (
 )
 
 // Document is a rule to apply: the document, and the YAML that it was read from, kept for people; it may be empty, and then what was kept
-// stays. The text is no part of the version: one that says the same in other words makes none, and is kept beside the one before.
+// stays. The text is no part of the version: one that says the same in other words makes none, and is kept beside the
+// one before.
 type Document struct {
 	rules.Document
 	Source string
@@ -34,8 +35,8 @@ func WithSources(set *rules.Set) []Document {
 	return out
 }
 
-// otherTexts finds the steps that leave a document as it is and its text not. The text is what people go by who promote the rule, so
-// that to change it is an act as any other: its owner's, and audited.
+// otherTexts finds the steps that leave a document as it is and its text not. The text is what people go by who
+// promote the rule, so that to change it is an act as any other: its owner's, and audited.
 func otherTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
 	var names []string
 	var numbers []int

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// TestTextsAreActs: another text of the same document makes no version, and is an act of the rule's owner that the audit trail has;
-// what was stored before stays.
+// TestTextsAreActs: another text of the same document makes no version, and is an act of the rule's owner that the
+// audit trail has; what was stored before stays.
 func TestTextsAreActs(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -38,8 +38,10 @@ func TestTextsAreActs(t *testing.T) {
 
 	var asked []string
 	refuse := errors.New("not yours")
-	_, err := apply(approved, rulestore.ApplyOptions{Check: func(owners []string) error { asked = owners; return refuse }})
-	if !errors.Is(err, refuse) || !slices.Equal(asked, []string{"them@example.com"}) || text() != first || entries() != before {
+	_, err := apply(approved,
+		rulestore.ApplyOptions{Check: func(owners []string) error { asked = owners; return refuse }})
+	if !errors.Is(err, refuse) || !slices.Equal(asked, []string{"them@example.com"}) || text() != first ||
+		entries() != before {
 		t.Errorf("another's text: owners %v, %v; the text is %q", asked, err, text())
 	}
 	dry, err := apply(approved, rulestore.ApplyOptions{DryRun: true})
@@ -51,18 +53,22 @@ func TestTextsAreActs(t *testing.T) {
 		t.Errorf("applied: %+v, %v; the text is %q", done, err, text())
 	}
 	all, err := b.Audit.Of(ctx, "rule theirs", 1)
-	if err != nil || len(all) != 1 || all[0].Actor != "ann" || all[0].Reason != "clearer" || all[0].Before == all[0].After ||
-		!strings.HasPrefix(all[0].Before, "text ") || !strings.HasPrefix(all[0].After, "text ") || !strings.HasPrefix(all[0].Detail, "text, version 1:") {
+	if err != nil || len(all) != 1 || all[0].Actor != "ann" || all[0].Reason != "clearer" ||
+		all[0].Before == all[0].After ||
+		!strings.HasPrefix(all[0].Before, "text ") || !strings.HasPrefix(all[0].After, "text ") ||
+		!strings.HasPrefix(all[0].Detail, "text, version 1:") {
 		t.Errorf("the audit trail has %+v, %v", all, err)
 	}
 	if again, err := apply(approved, rulestore.ApplyOptions{}); err != nil || again.Changed() || entries() != before+1 {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
-	if got := b.Number(t, "SELECT count(*) FROM weir.rule_versions WHERE rule = 'theirs' AND source = $1", first); got != 1 {
+	if got := b.Number(t, "SELECT count(*) FROM weir.rule_versions WHERE rule = 'theirs' AND source = $1",
+		first); got != 1 {
 		t.Error("the text that was stored with the version is another one")
 	}
 	for _, change := range []string{"UPDATE weir.rule_texts SET source = ''", "DELETE FROM weir.rule_texts"} {
-		if _, err := b.DB.Exec(ctx, change); err == nil || !strings.Contains(err.Error(), "rule_texts is never changed") {
+		if _, err := b.DB.Exec(ctx, change); err == nil || !strings.Contains(err.Error(),
+			"rule_texts is never changed") {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
@@ -76,7 +82,8 @@ func TestTextsAreActs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := b.Rules.Find(ctx, "theirs")
-	if err != nil || len(r.Versions) != 2 || r.Newest.Source != "id: theirs # edited\n" || r.Versions[1].Source != approved {
+	if err != nil || len(r.Versions) != 2 || r.Newest.Source != "id: theirs # edited\n" ||
+		r.Versions[1].Source != approved {
 		t.Errorf("after an edit: %+v, %v", r.Versions, err)
 	}
 }
@@ -93,7 +100,8 @@ func TestTextsOfPendingVersions(t *testing.T) {
 	d.Limit--
 	apply := func(source, want string) {
 		t.Helper()
-		plan, err := b.Rules.Apply(ctx, []rulestore.Document{{Document: d, Source: source}}, "ann", "", rulestore.ApplyOptions{})
+		plan, err := b.Rules.Apply(ctx, []rulestore.Document{{Document: d, Source: source}}, "ann", "",
+			rulestore.ApplyOptions{})
 		if err != nil || kinds(plan) != "flood "+want {
 			t.Errorf("%q: %+v, %v", source, plan, err)
 		}
@@ -107,7 +115,8 @@ func TestTextsOfPendingVersions(t *testing.T) {
 	}
 	setMode(t, b, "flood", rules.ModeShadow)
 	apply("id: flood # lower, as agreed\n", "changed")
-	if r, err = b.Rules.Find(ctx, "flood"); err != nil || r.Pending != nil || r.Newest.Source != "id: flood # lower, as agreed\n" {
+	if r, err = b.Rules.Find(ctx, "flood"); err != nil || r.Pending != nil ||
+		r.Newest.Source != "id: flood # lower, as agreed\n" {
 		t.Errorf("%+v, %v", r.Newest, err)
 	}
 }

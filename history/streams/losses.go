@@ -25,7 +25,8 @@ func (s *Store) KeepLoss(ctx context.Context, stream, topic string, l ingest.Los
 	return nil
 }
 
-// RecentLosses says how many losses the live stream had within the last day, by the time at which they were stored, and the reason of the newest.
+// RecentLosses says how many losses the live stream had within the last day, by the time at which they were stored,
+// and the reason of the newest.
 func (s *Store) RecentLosses(ctx context.Context) (n int, newest string, err error) {
 	err = s.db.QueryRow(ctx, `SELECT count(*), coalesce((array_agg(reason ORDER BY recorded_at DESC))[1], '') FROM losses
 		WHERE stream = $1 AND recorded_at > now() - interval '1 day'`, Live).Scan(&n, &newest)

@@ -27,7 +27,8 @@ type Options struct {
 	Sink ingest.Sink
 	// Assigned is told of the partitions of each generation before the first batch of it. Nil: nobody is.
 	Assigned func(partitions []int)
-	// Lost keeps what the stage will never read; it is called again until it returns nil, and may be told the same twice. Nil: nobody keeps it.
+	// Lost keeps what the stage will never read; it is called again until it returns nil, and may be told the same
+	// twice. Nil: nobody keeps it.
 	Lost func(ctx context.Context, l ingest.Loss) error
 
 	// The program leaves the numbers below to their defaults; tests and simulations set them.
@@ -223,7 +224,10 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 // doubt marks the lanes that were asked for and did not answer, or with an error.
 func (s *consumption) doubt(asked []ingest.Position, answers []ingest.Fetched) {
 	for _, position := range asked {
-		if slices.ContainsFunc(answers, func(f ingest.Fetched) bool { return f.Partition == position.Partition && f.Err == nil }) {
+		if slices.ContainsFunc(answers, func(f ingest.Fetched) bool {
+			return f.Partition == position.Partition &&
+				f.Err == nil
+		}) {
 			continue
 		}
 		l := s.lanes[position.Partition]

@@ -198,11 +198,13 @@ func (l *lane) await(newer bool) {
 	l.show()
 }
 
-// progress is what to commit; dirty says that it is not the stored one. What was lost is stored first: who comes next finds it no more.
+// progress is what to commit; dirty says that it is not the stored one. What was lost is stored first: who comes next
+// finds it no more.
 func (l *lane) progress() (c ingest.Commit, dirty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return ingest.Commit{Offset: l.applied, Metadata: noteNewest(l.newest)}, l.stranded < 0 && len(l.untold) == 0 && l.applied != l.stored
+	return ingest.Commit{Offset: l.applied, Metadata: noteNewest(l.newest)}, l.stranded < 0 && len(l.untold) == 0 &&
+		l.applied != l.stored
 }
 
 func (l *lane) committed(offset int64) {

@@ -34,7 +34,8 @@ func TestALaneShowsTheOldestThatIsNotApplied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &Consumer{opts: Options{Name: "record", BatchRecords: 2, Logger: slog.New(slog.DiscardHandler)}, metrics: m}
+		c := &Consumer{opts: Options{Name: "record", BatchRecords: 2, Logger: slog.New(slog.DiscardHandler)},
+			metrics: m}
 		s := &consumption{c: c, room: make(chan struct{}, 1)}
 		l := &lane{s: s, partition: 4, wake: make(chan struct{}, 1), stored: -1, stranded: -1, lag: m.lags.Of("record", 4)}
 		expect := func(records, seconds, halted float64) {

@@ -19,7 +19,8 @@ func (s *consumption) tellLoop(ctx context.Context) {
 		case <-s.untold:
 		}
 		if err := s.tell(ctx); err != nil {
-			trouble.Failed(s.c.opts.Logger, "a loss is not stored, and nothing of its partition committed, trying again", err)
+			trouble.Failed(s.c.opts.Logger,
+				"a loss is not stored, and nothing of its partition committed, trying again", err)
 			_ = wait.Wait(ctx)
 			ingest.Wake(s.untold)
 			continue

@@ -19,7 +19,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// cutLog is a log of one partition that a test cuts, by what each record says. It is its own group, and keeps its commits.
+// cutLog is a log of one partition that a test cuts, by what each record says. It is its own group, and keeps its
+// commits.
 type cutLog struct {
 	mu     sync.Mutex
 	start  int64
@@ -185,8 +186,8 @@ func values(prefix string, n int) []string {
 	return all
 }
 
-// Whatever happens to a log, while its stage runs and while it does not: all that it holds is applied, a loss is told where there was one and only
-// there, and what was read long ago is not read again.
+// Whatever happens to a log, while its stage runs and while it does not: all that it holds is applied, a loss is told
+// where there was one and only there, and what was read long ago is not read again.
 func TestWhatALogHoldsIsRead(t *testing.T) {
 	noted := func(*cutWorld) {}
 	forgotten := func(w *cutWorld) { w.log.commit.Metadata = "" } // as a build before has committed
@@ -201,12 +202,20 @@ func TestWhatALogHoldsIsRead(t *testing.T) {
 	}{
 		{name: "nothing", happens: func(w *cutWorld) { w.log.write("x") }, down: true},
 		{name: "nothing, while it runs", happens: func(w *cutWorld) { w.log.write("x") }},
-		{name: "the tail is lost", happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write("x", "y") }, down: true, losses: 1, next: 10, again: 10},
-		{name: "the tail is lost, while it runs", happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write("x", "y") }, losses: 1, next: 10, again: 10},
-		{name: "made anew", happens: func(w *cutWorld) { w.log.keep(0, 0); w.log.write("x", "y") }, down: true, losses: 1},
-		{name: "made anew, while it runs", happens: func(w *cutWorld) { w.log.keep(0, 0); w.log.write("x", "y") }, losses: 1},
+		{name: "the tail is lost", happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write("x", "y") },
+			down: true, losses: 1, next: 10, again: 10},
+		{name: "the tail is lost, while it runs", happens: func(w *cutWorld) {
+			w.log.keep(0, 20)
+			w.log.write("x",
+				"y")
+		}, losses: 1, next: 10, again: 10},
+		{name: "made anew", happens: func(w *cutWorld) { w.log.keep(0, 0); w.log.write("x", "y") }, down: true,
+			losses: 1},
+		{name: "made anew, while it runs", happens: func(w *cutWorld) { w.log.keep(0, 0); w.log.write("x", "y") },
+			losses: 1},
 		{name: "made anew, and empty", happens: func(w *cutWorld) { w.log.keep(0, 0) }, losses: 1},
-		{name: "grown again", happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write(values("x", 15)...) }, down: true, losses: 1, next: 10, again: 10},
+		{name: "grown again", happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write(values("x", 15)...) },
+			down: true, losses: 1, next: 10, again: 10},
 		{name: "grown again between two fetches", happens: func(w *cutWorld) {
 			w.log.leave(true)
 			w.log.keep(0, 20)
@@ -214,13 +223,20 @@ func TestWhatALogHoldsIsRead(t *testing.T) {
 			w.log.leave(false)
 		}, losses: 1, next: 10, again: 10},
 		{name: "away", happens: func(w *cutWorld) { w.log.leave(true); w.log.write("x", "y"); w.log.leave(false) }},
-		{name: "of a build before, the tail is lost", before: forgotten, happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write("x") }, down: true, losses: 1, again: 20},
-		{name: "of a build before, nothing", before: forgotten, happens: func(w *cutWorld) { w.log.write("x") }, down: true},
-		{name: "retention has passed", happens: func(w *cutWorld) { w.log.write(values("x", 9)...); w.log.keep(34, 39) }, down: true, losses: 1, offsets: 4, next: 34},
+		{name: "of a build before, the tail is lost", before: forgotten,
+			happens: func(w *cutWorld) { w.log.keep(0, 20); w.log.write("x") }, down: true, losses: 1, again: 20},
+		{name: "of a build before, nothing", before: forgotten, happens: func(w *cutWorld) { w.log.write("x") },
+			down: true},
+		{name: "retention has passed", happens: func(w *cutWorld) {
+			w.log.write(values("x", 9)...)
+			w.log.keep(34,
+				39)
+		}, down: true, losses: 1, offsets: 4, next: 34},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}}, registry: prometheus.NewRegistry()}
+				w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}},
+					registry: prometheus.NewRegistry()}
 				w.run(func() {
 					w.log.write(values("old", 10)...)
 					time.Sleep(leadersApart)
@@ -264,7 +280,8 @@ func (w *cutWorld) judge(losses int, offsets, next int64, again int) {
 	if twice != again {
 		w.t.Errorf("%d were applied again, want %d", twice, again)
 	}
-	if len(w.told) != losses || losses > 0 && (w.told[0].Offsets != offsets || w.told[0].Next != next || w.told[0].From != 30 || w.told[0].Stage != "record") {
+	if len(w.told) != losses || losses > 0 && (w.told[0].Offsets != offsets || w.told[0].Next != next ||
+		w.told[0].From != 30 || w.told[0].Stage != "record") {
 		w.t.Errorf("told %+v, want %d losses of %d records, going on at %d", w.told, losses, offsets, next)
 	}
 	if c := w.log.commit; c.Offset != w.log.end() {
@@ -275,7 +292,8 @@ func (w *cutWorld) judge(losses int, offsets, next int64, again int) {
 // Nothing is committed before its loss is stored: who dies meanwhile has a successor that finds it again.
 func TestALossIsStoredBeforeTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}}, registry: prometheus.NewRegistry()}
+		w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}},
+			registry: prometheus.NewRegistry()}
 		w.run(func() { w.log.write(values("old", 10)...); settle() })
 		w.log.keep(0, 0)
 		w.refuse = true
@@ -294,10 +312,12 @@ func TestALossIsStoredBeforeTheCommit(t *testing.T) {
 	})
 }
 
-// While a stage waits for another look, a log may grow past what a build before has committed: who does not know how new that was reads it all.
+// While a stage waits for another look, a log may grow past what a build before has committed: who does not know how
+// new that was reads it all.
 func TestALogThatGrowsAgainDuringTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}}, registry: prometheus.NewRegistry()}
+		w := &cutWorld{t: t, log: &cutLog{}, sink: &valueSink{seen: map[string]int{}},
+			registry: prometheus.NewRegistry()}
 		w.run(func() { w.log.write(values("old", 10)...); settle() })
 		w.log.commit.Metadata = ""
 		w.log.keep(0, 8)

@@ -41,12 +41,16 @@ func newMetrics(r prometheus.Registerer, stage string) (*metrics, error) {
 			Namespace: "weir", Subsystem: "stage", Name: "apply_seconds", Help: "Time to apply one batch, failures included.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}, []string{"stage"}), &err),
-		losses: ingest.Published(r, counter("lost_records_total", "Records that the log held and the stage never read: retention deleted them, or the log lost its end.",
+		losses: ingest.Published(r, counter("lost_records_total",
+			"Records that the log held and the stage never read: retention deleted them, or the log lost its end.",
 			"stage", "partition"), &err),
-		replaces: ingest.Published(r, counter("log_replaced_total", "Times that a log did not hold what the stage had read of it: it lost its end, or was "+
-			"made anew. The stage reads on at what it may not have read.", "stage", "partition"), &err),
-		stranded: ingest.Published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log: for 5 seconds, then the stage goes on.", "stage", "partition"), &err),
-		newer:    ingest.Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
+		replaces: ingest.Published(r, counter("log_replaced_total",
+			"Times that a log did not hold what the stage had read of it: it lost its end, or was "+
+				"made anew. The stage reads on at what it may not have read.", "stage", "partition"), &err),
+		stranded: ingest.Published(r, gauge("stranded_partition",
+			"1 while the commit lies beyond the end of the log: for 5 seconds, then the stage goes "+
+				"on.", "stage", "partition"), &err),
+		newer: ingest.Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
 	}
 	if err != nil {
 		return nil, err

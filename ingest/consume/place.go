@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// strandedCheck is how long a partition whose offset lies beyond the end of its log waits for another look: a leader that has just been
-	// elected may not know yet how far its log reaches.
+	// strandedCheck is how long a partition whose offset lies beyond the end of its log waits for another look: a
+	// leader that has just been elected may not know yet how far its log reaches.
 	strandedCheck = 5 * time.Second
-	// leadersApart is by how much the clocks of two leaders of a partition may differ: so much of what was read is read again.
+	// leadersApart is by how much the clocks of two leaders of a partition may differ: so much of what was read is
+	// read again.
 	leadersApart = 10 * time.Minute
 )
 
@@ -43,9 +44,10 @@ func readNewest(metadata string) traffic.Time {
 
 // place puts a lane at the offset that it is to go on from.
 //
-// Records below the log's start are lost, by retention. An offset beyond the end means that the log lost its tail, or was made anew, and so does
-// a record before it that is newer than all that was applied: the log has grown again since. Then the lane goes on at what may not have been
-// read, since its sink takes what comes twice. Whatever is lost is counted, and stored before anything is committed.
+// Records below the log's start are lost, by retention. An offset beyond the end means that the log lost its tail, or
+// was made anew, and so does a record before it that is newer than all that was applied: the log has grown again
+// since. Then the lane goes on at what may not have been read, since its sink takes what comes twice. Whatever is
+// lost is counted, and stored before anything is committed.
 func (s *consumption) place(ctx context.Context, l *lane, offset int64, bounds ingest.Bounds) error {
 	if offset > bounds.End {
 		s.strand(l, offset, bounds)
@@ -79,7 +81,8 @@ func (l *lane) applies() traffic.Time {
 func (s *consumption) outlived(l *lane, offset int64, bounds ingest.Bounds) {
 	lost := bounds.Start - offset
 	s.c.metrics.lost(s.c.opts.Name, l.partition, lost)
-	s.c.opts.Logger.Error("records were deleted before they were read: raise the topic's retention", "partition", l.partition,
+	s.c.opts.Logger.Error("records were deleted before they were read: raise the topic's retention", "partition",
+		l.partition,
 		"lost", lost, "from", offset, "log_start", bounds.Start)
 	s.move(l, bounds.Start, bounds, ingest.Loss{Offsets: lost, From: offset,
 		Reason: fmt.Sprintf("offsets %d to %d were deleted before they were read: retention", offset, bounds.Start-1)})
@@ -125,7 +128,8 @@ func (s *consumption) revive(ctx context.Context) {
 	}
 	for _, p := range partitions {
 		l, b := s.lanes[p], bounds[p]
-		if l.stranded > b.End || l.applies() == 0 { // where it is not known what was read, nobody can say that the log has not grown again
+		// where it is not known what was read, nobody can say that the log has not grown again
+		if l.stranded > b.End || l.applies() == 0 {
 			err = s.goBack(ctx, l, l.stranded, b)
 		} else {
 			err = s.place(ctx, l, l.stranded, b)
@@ -136,7 +140,8 @@ func (s *consumption) revive(ctx context.Context) {
 	}
 }
 
-// goBack puts a lane at the first record that may not have been read, in a log that is not the one that was read up to offset.
+// goBack puts a lane at the first record that may not have been read, in a log that is not the one that was read up
+// to offset.
 func (s *consumption) goBack(ctx context.Context, l *lane, offset int64, bounds ingest.Bounds) error {
 	from, newest := bounds.Start, l.applies()
 	if log, ok := s.c.opts.Log.(ingest.TimedLog); ok && newest > 0 {
@@ -151,10 +156,12 @@ func (s *consumption) goBack(ctx context.Context, l *lane, offset int64, bounds 
 	}
 	s.c.metrics.lost(s.c.opts.Name, l.partition, l.missing)
 	s.c.metrics.replaced(s.c.opts.Name, l.partition, 1)
-	s.c.opts.Logger.Error("the log has lost its end, or was made anew: what it held and was not read is lost; going on at what it holds and may not "+
+	s.c.opts.Logger.Error("the log has lost its end, or was made anew: what it held and was not read is lost; going "+
+		"on at what it holds and may not "+
 		"have been read", "partition", l.partition, "read_up_to", offset, "log_start", bounds.Start, "log_end", bounds.End, "going_on_at", from)
 	s.move(l, from, bounds, ingest.Loss{Offsets: l.missing, From: offset,
-		Reason: fmt.Sprintf("the log lost its end or was made anew: it was read up to offset %d, and what it had beyond is not known; read again from offset %d", offset, from)})
+		Reason: fmt.Sprintf("the log lost its end or was made anew: it was read up to offset %d, and what it had "+
+			"beyond is not known; read again from offset %d", offset, from)})
 	return nil
 }
 
@@ -172,7 +179,8 @@ func (s *consumption) move(l *lane, to int64, bounds ingest.Bounds, lost ingest.
 	ingest.Wake(s.untold)
 }
 
-// regrown reports whether the log holds a record before offset that is newer than all that was applied before it: newest.
+// regrown reports whether the log holds a record before offset that is newer than all that was applied before it:
+// newest.
 func (s *consumption) regrown(ctx context.Context, partition int, offset int64, newest traffic.Time) (bool, error) {
 	log, ok := s.c.opts.Log.(ingest.TimedLog)
 	if !ok || newest == 0 {
@@ -186,7 +194,8 @@ func (s *consumption) regrown(ctx context.Context, partition int, offset int64, 
 	if first == detectors.NoOffset || first >= offset {
 		return false, nil
 	}
-	answers, err := log.Fetch(ctx, []ingest.Position{{Partition: partition, Offset: first}}, s.c.opts.Wait) // it may be no record, but a marker
+	// it may be no record, but a marker
+	answers, err := log.Fetch(ctx, []ingest.Position{{Partition: partition, Offset: first}}, s.c.opts.Wait)
 	for _, f := range answers {
 		for i := range f.Messages {
 			if m := &f.Messages[i]; m.Offset < offset && m.Appended > newest {
@@ -197,8 +206,9 @@ func (s *consumption) regrown(ctx context.Context, partition int, offset int64, 
 	return false, err
 }
 
-// sure reports whether the log that answers a lane is the one that it was read from. Only after the partition did not answer, or with an error, may
-// it be another one: its leader has changed, and the new one's log may lack an end that it has grown past again.
+// sure reports whether the log that answers a lane is the one that it was read from. Only after the partition did not
+// answer, or with an error, may it be another one: its leader has changed, and the new one's log may lack an end that
+// it has grown past again.
 func (s *consumption) sure(ctx context.Context, l *lane) bool {
 	l.mu.Lock()
 	doubt, next, newest := l.doubt, l.next, max(l.fetched, l.newest)
@@ -219,8 +229,8 @@ func (s *consumption) sure(ctx context.Context, l *lane) bool {
 	return err == nil && !grown
 }
 
-// outOfPlace handles a partition's own error during the session. Errors that go away with a retry are logged and counted by
-// the fetch log already.
+// outOfPlace handles a partition's own error during the session. Errors that go away with a retry are logged and
+// counted by the fetch log already.
 func (s *consumption) outOfPlace(ctx context.Context, l *lane, f ingest.Fetched) {
 	if !errors.Is(f.Err, ingest.ErrOutOfRange) {
 		l.apply.Failed(s.c.opts.Logger, "cannot read a partition, trying again", f.Err, "partition", l.partition)

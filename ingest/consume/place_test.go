@@ -76,7 +76,8 @@ func TestConsumerLostRecordsWhileRunning(t *testing.T) {
 	}
 }
 
-// A commit beyond the end of the log is no reason to skip what is written next: the stage says so, and goes on with all that the log has.
+// A commit beyond the end of the log is no reason to skip what is written next: the stage says so, and goes on with
+// all that the log has.
 func TestConsumerCommitBeyondEnd(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(2)
@@ -94,7 +95,8 @@ func TestConsumerCommitBeyondEnd(t *testing.T) {
 		}
 		return nil
 	})
-	alarm := "# HELP weir_stage_stranded_partition 1 while the commit lies beyond the end of the log: for 5 seconds, then the stage goes on.\n" +
+	alarm := "# HELP weir_stage_stranded_partition 1 while the commit lies beyond the end of the log: for 5 " +
+		"seconds, then the stage goes on.\n" +
 		"# TYPE weir_stage_stranded_partition gauge\n" + `weir_stage_stranded_partition{partition="0",stage="test"} `
 	const calm = `weir_stage_stranded_partition{partition="1",stage="test"} 0` + "\n"
 	testbed.Eventually(t, 20*time.Second, func() error {
@@ -115,7 +117,8 @@ func TestConsumerCommitBeyondEnd(t *testing.T) {
 	}
 	expectHalted(t, kit, 0, 0)
 	stop()
-	if l := <-told; l.Stage != "test" || l.Partition != 0 || l.From != 3 || l.Next != 0 || l.Log != (ingest.Bounds{End: 1}) || len(told) != 0 {
+	if l := <-told; l.Stage != "test" || l.Partition != 0 || l.From != 3 || l.Next != 0 ||
+		l.Log != (ingest.Bounds{End: 1}) || len(told) != 0 {
 		t.Errorf("told %+v, and %d more", l, len(told))
 	}
 }

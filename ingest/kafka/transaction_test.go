@@ -56,7 +56,8 @@ func TestFetchTransactions(t *testing.T) {
 		f := answers[0]
 		at[0].Offset = f.Next
 		if len(f.Messages) > 0 || f.Readable != f.Next || f.HighWatermark != f.Next+1 {
-			return fmt.Errorf("%d messages, next %d, readable %d, high watermark %d", len(f.Messages), f.Next, f.Readable, f.HighWatermark)
+			return fmt.Errorf("%d messages, next %d, readable %d, high watermark %d", len(f.Messages), f.Next,
+				f.Readable, f.HighWatermark)
 		}
 		return nil
 	})

@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// budgetRouting has so many rules of each owner, each with a pattern of its own on the user agent, which watch /v1/x by device.
+// budgetRouting has so many rules of each owner, each with a pattern of its own on the user agent, which watch /v1/x
+// by device.
 func budgetRouting(owners ...int) *rules.Routing {
 	r := conditionRouting()
 	model := r.Rules[3]
@@ -32,8 +33,8 @@ func agentEvent(bytes int) []byte {
 	return conditionEvent(`"user_agent":"` + strings.Repeat("x", bytes) + `"`)
 }
 
-// TestConditionsHaveABudget has an event whose user agent is as long as a client likes, under more patterns than the budget is
-// enough for: what one owner has too many of is beyond, and another one's only rule counts as ever.
+// TestConditionsHaveABudget has an event whose user agent is as long as a client likes, under more patterns than the
+// budget is enough for: what one owner has too many of is beyond, and another one's only rule counts as ever.
 func TestConditionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	const many = 200
@@ -84,7 +85,8 @@ func TestTiersBeyondTheBudget(t *testing.T) {
 	routing.RecordFormat = rules.BudgetRecordFormat
 	for i := range routing.Rules {
 		rule := &routing.Rules[i]
-		rule.Limit, rule.Tiers = 10, []rules.Tier{{When: rule.Match.When, Limit: 50}, {When: "event.status == 1", Limit: 5}}
+		rule.Limit, rule.Tiers = 10, []rules.Tier{{When: rule.Match.When, Limit: 50},
+			{When: "event.status == 1", Limit: 5}}
 		rule.Match.When = ""
 	}
 	r := eventRouter{live: true, targets: newTargeter(opt.Secret, 1)}
@@ -106,8 +108,8 @@ func TestTiersBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// BenchmarkConditionsUnderAttack has events with the longest user agents under patterns of many rules of one owner, and counts what
-// is judged of them.
+// BenchmarkConditionsUnderAttack has events with the longest user agents under patterns of many rules of one owner,
+// and counts what is judged of them.
 func BenchmarkConditionsUnderAttack(b *testing.B) {
 	opt := routedOptions(true)
 	for _, c := range []struct{ rules, agent int }{{50, 60}, {50, 7700}, {1000, 60}, {1000, 7700}} {

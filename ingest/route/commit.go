@@ -96,7 +96,8 @@ func (r *Router) judgeCommit(c ingest.Commit, found bool, log ingest.Bounds) (*i
 			"the commit was moved by hand: its offset is %d, its metadata says %d", c.Offset, a.Offset)
 	case max(a.Offset, a.End) > log.End:
 		return nil, &refusal{short: max(a.Offset, a.End), reason: fmt.Sprintf("the log ends at %d, but events up to %d were "+
-			"announced: the log has lost records, or the topic was made anew (then stop all of weir run, run weir migrate --recreated, "+
+			"announced: the log has lost records, or the topic was made anew (then stop all of weir run, run weir "+
+			"migrate --recreated, "+
 			"start it again); if it was not, resuming is possible once the log has grown to %d", log.End, a.End, a.End)}
 	case a.Offset < log.Start:
 		return nil, r.refuse(log.Start, a, log,
@@ -137,7 +138,8 @@ func (r *Router) judgeText(c ingest.Commit, found bool, log ingest.Bounds) (*ing
 			"the commit is of generation %d of the requests topic, this process was started for %d: restart it", a.Generation, own)}
 	case a.Generation < own:
 		return nil, r.refuse(log.Start, nil, log,
-			"the commit is of generation %d of the requests topic, which is now at %d: stop all of weir run, run weir migrate, "+
+			"the commit is of generation %d of the requests topic, which is now at %d: stop all of weir run, run "+
+				"weir migrate, "+
 				"start it again; or resume at the log's start",
 			a.Generation, own)
 	case len(a.Prev) != r.opt.KeyedPartitions:

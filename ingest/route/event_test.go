@@ -200,7 +200,9 @@ func TestCompileRefuses(t *testing.T) {
 		change func(*rules.Routing)
 		want   string
 	}{
-		{"record format", func(r *rules.Routing) { r.RecordFormat++ }, fmt.Sprintf("record format is %d, this build writes %s", detectors.RecordFormat+1, detectors.KnownRecordFormats())},
+		{"record format", func(r *rules.Routing) { r.RecordFormat++ },
+			fmt.Sprintf("record format is %d, this build writes %s", detectors.RecordFormat+1,
+				detectors.KnownRecordFormats())},
 		{"a sum in the record format before", func(r *rules.Routing) { r.RecordFormat, r.Rules[1].Count.Sum = 1, "attrs.cost" }, "from record format 2 on"},
 		{"a sum of nothing", func(r *rules.Routing) { r.Rules[1].Count.Sum = "cost" }, `rule b-ip-device: count.sum: got "cost"`},
 		{"secret", func(r *rules.Routing) { r.SecretID = "t" }, `under the secret "t", this process has "s"`},

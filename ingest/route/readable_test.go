@@ -57,7 +57,8 @@ func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What an open transaction keeps from readers is said to be so once that lasts, and no longer than that; an end of the log that was read is none.
+// What an open transaction keeps from readers is said to be so once that lasts, and no longer than that; an end of
+// the log that was read is none.
 func TestAnOpenTransactionIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newPrefetcher(nil, time.Second, 1<<20, make(chan struct{}, 1), func(error) {})
@@ -66,13 +67,15 @@ func TestAnOpenTransactionIsToldOf(t *testing.T) {
 		answer := func(readable int64) {
 			asked, _ := in.ask()
 			in.take(asked, []ingest.Fetched{
-				{Partition: 0, Next: 5 + readable, HighWatermark: 20, Readable: 5 + readable}, {Partition: 1, Next: 20, HighWatermark: 20, Readable: 20},
+				{Partition: 0, Next: 5 + readable, HighWatermark: 20, Readable: 5 + readable}, {Partition: 1,
+					Next: 20, HighWatermark: 20, Readable: 20},
 			}, nil)
 		}
 		expect := func(blocked bool) {
 			t.Helper()
 			if in.blockage(0) != nil != blocked || in.blockage(1) != nil {
-				t.Errorf("blocked: %+v, and at its end: %+v; want the first: %v", in.blockage(0), in.blockage(1), blocked)
+				t.Errorf("blocked: %+v, and at its end: %+v; want the first: %v", in.blockage(0), in.blockage(1),
+					blocked)
 			}
 		}
 		for range 30 {

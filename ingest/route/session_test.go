@@ -272,7 +272,8 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 		}, func(ctx context.Context, w *world, _ *Router, h *simHost) {
 			rest(ctx, 3*time.Second)
 			generations, err := h.joined()
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("record format is %d, this build writes %s", detectors.RecordFormat+1, detectors.KnownRecordFormats())) {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("record format is %d, this build writes %s",
+				detectors.RecordFormat+1, detectors.KnownRecordFormats())) {
 				t.Errorf("inherited %v: the session ended with %v", inherited, err)
 			}
 			if st := w.state(0); st.State != ingest.Refused || !strings.Contains(st.Reason, "record format") {

@@ -11,19 +11,20 @@ type Share struct {
 	Cost        int64
 }
 
-// Budget divides MaxEventCost among owners of rules: who writes an event chooses how long its texts are, and each owner how many
-// rules he has. It has memory that is used again, and is not safe for concurrent use.
+// Budget divides MaxEventCost among owners of rules: who writes an event chooses how long its texts are, and each
+// owner how many rules he has. It has memory that is used again, and is not safe for concurrent use.
 //
-// Owners share by max-min fairness: each gets what he needs up to a level at which all of it is given away, so that no owner's
-// rules withhold another's. Within an owner's share the cheapest rules come first, of equal ones the first. So what is judged is a
-// function of the costs alone. See Bertsekas and Gallager, Data Networks, section 6.5.2.
+// Owners share by max-min fairness: each gets what he needs up to a level at which all of it is given away, so that
+// no owner's rules withhold another's. Within an owner's share the cheapest rules come first, of equal ones the
+// first. So what is judged is a function of the costs alone. See Bertsekas and Gallager, Data Networks, section
+// 6.5.2.
 type Budget struct {
 	owners []int64 // by owner: what his rules cost
 	levels []int64 // of the owners, ascending
 }
 
-// Divide returns those of shares that the budget has room for, in the same memory and in any order, and appends the rules of the
-// others to over. Each Share.Owner is below owners.
+// Divide returns those of shares that the budget has room for, in the same memory and in any order, and appends the
+// rules of the others to over. Each Share.Owner is below owners.
 func (b *Budget) Divide(shares []Share, owners int, over []int) (within []Share, beyond []int) {
 	total := int64(0)
 	for i := range shares {

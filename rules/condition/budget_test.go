@@ -25,7 +25,8 @@ func TestBudgetIsShared(t *testing.T) {
 			all = append(all, s)
 		}
 		within, over := new(Budget).Divide(slices.Clone(all), owners, nil)
-		// The greatest level at which what owners get, each no more than he needs, is within the budget: found by trying.
+		// The greatest level at which what owners get, each no more than he needs, is within the budget: found by
+		// trying.
 		level := int64(0)
 		for step := int64(1 << 20); step > 0; step /= 2 {
 			sum := int64(0)

@@ -5,9 +5,9 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// MaxEventCost bounds what all conditions of all rules together may cost for one event, in units of about 30 ns: a step costs one
-// (eight in a CEL program), a value of attrs or headers four, and each ten bytes of a text one for each step that reads it. It is
-// enough for forty patterns on a text of MaxText bytes, and takes about a millisecond.
+// MaxEventCost bounds what all conditions of all rules together may cost for one event, in units of about 30 ns: a
+// step costs one (eight in a CEL program), a value of attrs or headers four, and each ten bytes of a text one for
+// each step that reads it. It is enough for forty patterns on a text of MaxText bytes, and takes about a millisecond.
 const MaxEventCost = 32_768
 
 const (
@@ -19,7 +19,8 @@ const (
 // Cost is what judging events by a condition costs, known before they are judged. The zero Cost is nothing.
 type Cost struct {
 	Steps int64 // whatever the event is
-	// Reads are how often texts are read, so that Steps + Reads×ceil(longest text ÷ 10) is the most that an event can cost.
+	// Reads are how often texts are read, so that Steps + Reads×ceil(longest text ÷ 10) is the most that an event can
+	// cost.
 	Reads int64
 }
 
@@ -36,7 +37,8 @@ type weight struct {
 	texts []textRead
 }
 
-// weigh finds out what a checked expression costs. Every step that is given a text, also through other steps, may read all of it.
+// weigh finds out what a checked expression costs. Every step that is given a text, also through other steps, may
+// read all of it.
 func weigh(e ast.Expr, values []value, program bool) weight {
 	w := weight{}
 	w.read(e)

@@ -22,14 +22,18 @@ func TestCostIsKnownBefore(t *testing.T) {
 		{`event.user_agent.matches("bot[0-9]+")`, short, 10, 40},
 		{`event.user_agent.matches("bot[0-9]+")`, func(r *traffic.Request) { r.UserAgent = long }, 820, 860},
 		{`event.user_agent.matches("bot[0-9]+")`, func(r *traffic.Request) { r.UserAgent = long + long }, 820, 860},
-		{`event.user_agent.contains("a") || event.user_agent.contains("b")`, func(r *traffic.Request) { r.UserAgent = long }, 1640, 1660},
-		{`event.path.contains("a") || event.user_agent.contains("b")`, func(r *traffic.Request) { r.Path = "/" + long }, 820, 840},
+		{`event.user_agent.contains("a") || event.user_agent.contains("b")`,
+			func(r *traffic.Request) { r.UserAgent = long }, 1640, 1660},
+		{`event.path.contains("a") || event.user_agent.contains("b")`,
+			func(r *traffic.Request) { r.Path = "/" + long }, 820, 840},
 		{`event.headers["x-app"].startsWith("a")`, func(r *traffic.Request) {
 			r.Headers = []traffic.Header{{Name: "X-App", Value: long}, {Name: "x-app", Value: "b"}}
 		}, 820, 840},
 		{`event.attrs.text == "a"`, func(r *traffic.Request) { r.Attrs = []byte(`{"text":"` + long + `"}`) }, 820, 840},
-		{`"a" in event.attrs.list`, func(r *traffic.Request) { r.Attrs = []byte(`{"list":["` + long[:4000] + `"]}`) }, 400, 480},
-		{`(event.status == 1 ? event.path : event.user_agent).contains("a")`, func(r *traffic.Request) { r.UserAgent = long }, 820, 900},
+		{`"a" in event.attrs.list`, func(r *traffic.Request) { r.Attrs = []byte(`{"list":["` + long[:4000] + `"]}`) },
+			400, 480},
+		{`(event.status == 1 ? event.path : event.user_agent).contains("a")`,
+			func(r *traffic.Request) { r.UserAgent = long }, 820, 900},
 		{`(event.path + event.user_agent).size() > 3`, func(r *traffic.Request) { r.UserAgent = long }, 2460, 2540},
 	} {
 		c, err := l.Compile(tt.expr)

@@ -109,8 +109,10 @@ func rowsOfServers() []row {
 		{"a day that may be there", func(w *world) { w.days = span(-11, 7) }, "days", OK, "from 2026-11-10 to 2026-11-28, 10d", "", nil},
 		{"no day to come", func(w *world) { w.days = span(-10, 0) }, "days", Warn, "has no table for 2026-11-22: RECORD makes it when it needs it", "run weir migrate", nil},
 		{"no losses", func(*world) {}, "losses", OK, "none within a day", "", nil},
-		{"losses", func(w *world) { w.losses, w.lost = 2, "stage record, topic weir.hits, partition 3: made anew" }, "losses", Warn,
-			"2 gaps of records within a day, the newest: stage record, topic weir.hits, partition 3: made anew", "WeirPartitionStranded", nil},
+		{"losses", func(w *world) { w.losses, w.lost = 2, "stage record, topic weir.hits, partition 3: made anew" },
+			"losses", Warn,
+			"2 gaps of records within a day, the newest: stage record, topic weir.hits, partition 3: made " +
+				"anew", "WeirPartitionStranded", nil},
 		{"no days", func(w *world) { w.days = nil }, "days", Warn, "has no table for 2026-11-21", "run weir migrate", nil},
 	}
 }
@@ -188,7 +190,8 @@ func rowsOfTheStream() []row {
 		{"stage a little behind", func(w *world) { record(w).records, record(w).oldest = 5, now().Add(-time.Second) }, "stage record", OK, "5 records left to do, the oldest of 1s ago", "", nil},
 		{"stage far behind", func(w *world) { record(w).records, record(w).oldest = 5, now().Add(-time.Hour) }, "stage record", Warn, "1h0m0s ago", "start more", nil},
 		{"stage of nobody", func(w *world) { record(w).records, record(w).group.Members = 5, 0 }, "stage record", Warn, "nobody runs it; 5 records", "start weir run --stages record", nil},
-		{"stage beyond the end", func(w *world) { record(w).beyond = []int{3} }, "stage record", Fail, "of partitions 3 it has read more than the log holds", "WeirPartitionStranded", nil},
+		{"stage beyond the end", func(w *world) { record(w).beyond = []int{3} }, "stage record", Fail,
+			"of partitions 3 it has read more than the log holds", "WeirPartitionStranded", nil},
 		{"stage too late", func(w *world) { record(w).uncovered = []int{3} }, "stage record", Fail, "of partitions 3 records went before they were read", "raise the retention", nil},
 		aged("young", config.Day, 20*time.Minute, OK, "5 records since its last snapshot"), // a stage that commits with snapshots only is not behind for what they take
 		aged("older than it takes to write", 0, 28*time.Minute, Warn, "the oldest of 28m0s ago"),

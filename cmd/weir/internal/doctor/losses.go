@@ -26,6 +26,8 @@ func judgeLosses(n int, newest string) Finding {
 	if n == 0 {
 		return fine(name, "none within a day")
 	}
-	return warning(name, "see losses_v for all of them, and docs/runbook.md for WeirPartitionStranded, WeirRecordsLost and WeirCountsLost; this line ends after a day",
+	return warning(name,
+		"see losses_v for all of them, and docs/runbook.md for WeirPartitionStranded, WeirRecordsLost and "+
+			"WeirCountsLost; this line ends after a day",
 		"%s of records within a day, the newest: %s", plural.Of(n, "gap"), newest)
 }

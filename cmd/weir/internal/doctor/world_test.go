@@ -189,7 +189,8 @@ func (w *world) findings() []Finding {
 	}
 	found = append(found, w.judgePartitions(w.states)...)
 	found = append(append(found, w.lookAtSnapshots(ctx)...), w.lookAtWindows(ctx)...)
-	found = append(found, judgeRole(&w.roles), judgeReader(&w.roles), judgeDays("hits_by_day", w.days, now(), time.Duration(w.conf.History.Retention)),
+	found = append(found, judgeRole(&w.roles), judgeReader(&w.roles),
+		judgeDays("hits_by_day", w.days, now(), time.Duration(w.conf.History.Retention)),
 		judgeLosses(w.losses, w.lost))
 	var messages []traffic.Message
 	for i, text := range w.events {

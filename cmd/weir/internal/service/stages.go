@@ -235,7 +235,10 @@ func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned
 	made, err := consume.New(consume.Options{
 		Name: stage, Log: in.Kafka.Log(topic), Group: in.kafkaGroup(stage, topic),
 		Sink: sink, Assigned: assigned, Logger: in.Log, Registerer: in.registry,
-		Lost: func(ctx context.Context, l ingest.Loss) error { return in.History.Streams.KeepLoss(ctx, in.Stream.Name, topic, l) },
+		Lost: func(ctx context.Context, l ingest.Loss) error {
+			return in.History.Streams.KeepLoss(ctx, in.Stream.Name,
+				topic, l)
+		},
 	})
 	if err != nil {
 		return nil, err

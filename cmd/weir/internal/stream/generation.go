@@ -36,7 +36,8 @@ func (m *Migration) renew(ctx context.Context) error {
 	return nil
 }
 
-// allStopped refuses while a process routes or detects: only members of a group may commit to it, and who runs knows the old generation.
+// allStopped refuses while a process routes or detects: only members of a group may commit to it, and who runs knows
+// the old generation.
 func (m *Migration) allStopped(ctx context.Context) error {
 	for _, stage := range []string{ingest.StageRoute, ingest.StageDetect} {
 		group, err := m.kafka.InspectGroup(ctx, ingest.Live.Group(m.conf.Namespace, stage))
@@ -45,7 +46,8 @@ func (m *Migration) allStopped(ctx context.Context) error {
 		}
 		if group.Members > 0 {
 			return ingest.Advise(fmt.Errorf("stage %s runs, with %s", stage, plural.Of(group.Members, "member")),
-				"stop all processes of weir run (killed ones are members for 10 s more), run weir migrate --recreated, start them again")
+				"stop all processes of weir run (killed ones are members for 10 s more), run weir migrate "+
+					"--recreated, start them again")
 		}
 	}
 	return nil

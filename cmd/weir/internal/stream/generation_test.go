@@ -27,7 +27,8 @@ func newRecreation(t *testing.T) *recreation {
 	t.Helper()
 	cluster := testbed.EmbeddedKafka(t)
 	log := slog.New(slog.DiscardHandler)
-	client, err := kafka.New(kafka.Config{Brokers: cluster.ListenAddrs(), MetadataTTL: 50 * time.Millisecond, Logger: log})
+	client, err := kafka.New(kafka.Config{Brokers: cluster.ListenAddrs(), MetadataTTL: 50 * time.Millisecond,
+		Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,8 @@ func (r *recreation) migrate(t *testing.T, o MigrateOptions) (generation int64, 
 func (r *recreation) join(t *testing.T, stage, topic string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	group := r.kafka.Group(ingest.Live.Group(r.conf.Namespace, stage), topic, kafka.GroupOptions{Heartbeat: 50 * time.Millisecond})
+	group := r.kafka.Group(ingest.Live.Group(r.conf.Namespace, stage), topic,
+		kafka.GroupOptions{Heartbeat: 50 * time.Millisecond})
 	joined, done := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		done <- group.Run(ctx, func(ctx context.Context, _ ingest.Assignment) error {
@@ -88,7 +90,8 @@ func (r *recreation) join(t *testing.T, stage, topic string) (stop func()) {
 	}
 }
 
-// While a process routes or detects, no new generation begins, whatever is its reason, and the one attempt after it has stopped does it all.
+// While a process routes or detects, no new generation begins, whatever is its reason, and the one attempt after it
+// has stopped does it all.
 func TestNoGenerationBeginsWhileStagesRun(t *testing.T) {
 	t.Parallel()
 	r := newRecreation(t)
@@ -97,7 +100,8 @@ func TestNoGenerationBeginsWhileStagesRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, stage := range []struct{ name, topic string }{{ingest.StageRoute, names.Requests}, {ingest.StageDetect, names.Keyed}} {
+	for _, stage := range []struct{ name, topic string }{{ingest.StageRoute, names.Requests},
+		{ingest.StageDetect, names.Keyed}} {
 		for _, gone := range []bool{false, true} {
 			stop := r.join(t, stage.name, stage.topic)
 			if gone {
@@ -106,7 +110,8 @@ func TestNoGenerationBeginsWhileStagesRun(t *testing.T) {
 				}
 			}
 			after, err := r.migrate(t, MigrateOptions{Recreated: !gone})
-			if err == nil || !strings.Contains(err.Error(), "no new generation has begun: stage "+stage.name+" runs") || after != before {
+			if err == nil || !strings.Contains(err.Error(),
+				"no new generation has begun: stage "+stage.name+" runs") || after != before {
 				t.Errorf("stage %s, topic deleted %v: generation %d then %d, %v", stage.name, gone, before, after, err)
 			}
 			if err == nil || !strings.Contains(err.Error(), "run weir migrate --recreated") {
@@ -117,7 +122,8 @@ func TestNoGenerationBeginsWhileStagesRun(t *testing.T) {
 				t.Errorf("as advised: generation %d then %d, %v", before, after, err)
 			}
 			before = after
-			commits, err := r.kafka.FetchCommits(t.Context(), ingest.Live.Group(r.conf.Namespace, ingest.StageRoute), names.Requests,
+			commits, err := r.kafka.FetchCommits(t.Context(), ingest.Live.Group(r.conf.Namespace, ingest.StageRoute),
+				names.Requests,
 				ingest.AllPartitions(r.conf.Kafka.Partitions.Requests))
 			if err != nil || len(commits) != r.conf.Kafka.Partitions.Requests {
 				t.Fatalf("%d commits, %v", len(commits), err)
