@@ -82,14 +82,16 @@ func (e *ModesAheadError) Error() string {
 		fmt.Fprintf(&b, "rule %s: Redis has generation %d (%s), the rule store %d (%s)",
 			e.Modes[i].Rule, e.Modes[i].Generation, e.Modes[i].Mode, e.store[i].Generation, e.store[i].Mode)
 	}
-	b.WriteString(": gates act by Redis, which must not be ahead; weir migrate numbers the modes of the rule store above")
+	b.WriteString(": gates act by Redis, which must not be ahead; weir migrate numbers the modes of the rule " +
+		"store above")
 	return b.String()
 }
 
 // SyncModes publishes those of modes that Redis lacks or has in an older form, and returns their number. Redis is read each
 // time, and nothing remembered: a flush, or an older form that was published late, is repaired by the next call. Only the
-// server with the modes is asked, whether or not the others answer. Where Redis has a later one, that is *ModesAheadError, after all
-// others have been published: the rule store has come back older, somebody else writes to Redis, or modes are not the newest any more.
+// server with the modes is asked, whether or not the others answer. Where Redis has a later one, that is
+// *ModesAheadError, after all others have been published: the rule store has come back older, somebody else writes to
+// Redis, or modes are not the newest any more.
 func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
 	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
 	if err != nil {
@@ -120,9 +122,9 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 	return len(behind), nil
 }
 
-// modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. What else differs within a generation is
-// compared in this build's own words: a member that only another build writes makes no difference here, or two builds side by side would
-// replace each other's text for ever.
+// modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. What else differs
+// within a generation is compared in this build's own words: a member that only another build writes makes no
+// difference here, or two builds side by side would replace each other's text for ever.
 func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
 	known, err := decodeMode(mode.Rule, published)
 	switch {

@@ -151,8 +151,10 @@ type ForeignError struct {
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s belongs to installation %q (since %s, by %q), and this one is %s: two installations would take each other's blocks and modes for their own; "+
-		"give this one another Redis, database or namespace, or, where this Redis is to be its own from now on: weir migrate --take-redis",
+	return fmt.Sprintf("%s belongs to installation %q (since %s, by %q), and this one is %s: two installations "+
+		"would take each other's blocks and modes for their own; "+
+		"give this one another Redis, database or namespace, or, where this Redis is to be its own from now on: "+
+		"weir migrate --take-redis",
 		e.Place, e.Owner.Installation, e.Owner.Since.Std().UTC().Format(time.RFC3339), e.Owner.By, e.Mine)
 }
 
@@ -180,7 +182,8 @@ func (o Ownership) Owner(ctx context.Context) (Owner, error) {
 	return is, nil
 }
 
-// Own makes the namespace that of the installation me.Installation, where nobody's it is; *ForeignError where it is another one's.
+// Own makes the namespace that of the installation me.Installation, where nobody's it is; *ForeignError where it is
+// another one's.
 func (o Ownership) Own(ctx context.Context, me Owner) error {
 	s := o.s
 	text, err := me.encode()

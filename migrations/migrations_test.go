@@ -158,7 +158,8 @@ func TestFromStep12(t *testing.T) {
 	for _, statement := range []string{
 		"DROP VIEW weir.hits_all, weir.hits_beside_all, weir.block_decisions_all CASCADE", "DROP TABLE weir.hits_by_day, weir.hits_beside_by_day, weir.block_decisions_by_day",
 		"DROP TABLE weir.hit_counts, weir.hit_points, weir.limit_raises", "DROP TABLE weir.refusals CASCADE",
-		"DROP TABLE weir.rule_numbers", "DROP FUNCTION weir.store_life", "DROP TABLE weir.block_orders, weir.never_block_entries", "DROP SEQUENCE weir.never_block_revision",
+		"DROP TABLE weir.rule_numbers", "DROP FUNCTION weir.store_life",
+		"DROP TABLE weir.block_orders, weir.never_block_entries", "DROP SEQUENCE weir.never_block_revision",
 		"DROP TABLE weir.hits_left_out CASCADE",
 		"DROP VIEW weir.event_minutes_v, weir.rule_event_minutes_v", "DROP TABLE weir.event_minutes, weir.rule_event_minutes", "DROP TABLE weir.rule_minutes CASCADE",
 		"DROP FUNCTION weir.hit_to_its_day, weir.decision_to_its_day, weir.hit_changed, weir.limit_raised CASCADE",

@@ -284,8 +284,8 @@ func (s *ModeState) Holds(side func() promotion.Share) bool {
 	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)
 }
 
-// After reports whether s is of a later moment than o, a state of the same rule: of a later generation; or of the same with a newer
-// version, or further on with blocking, since within a generation a canary only goes on.
+// After reports whether s is of a later moment than o, a state of the same rule: of a later generation; or of the
+// same with a newer version, or further on with blocking, since within a generation a canary only goes on.
 func (s *ModeState) After(o *ModeState) bool {
 	switch {
 	case s.Generation != o.Generation:
@@ -296,7 +296,8 @@ func (s *ModeState) After(o *ModeState) bool {
 	return s.Mode.Blocks() && o.Mode.Blocks() && s.reached() > o.reached()
 }
 
-// reached is how far a rule has come with blocking. A state without the share was written by a build that knows of none.
+// reached is how far a rule has come with blocking. A state without the share was written by a build that knows of
+// none.
 func (s *ModeState) reached() promotion.Share {
 	if s.Mode == ModeBlock {
 		return promotion.All

@@ -13,16 +13,18 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// Two installations have one Redis and one namespace. The second one is told whose it is, publishes nothing, and stops; a flush makes it
-// nobody's, and it is the first one's again with the next round.
+// Two installations have one Redis and one namespace. The second one is told whose it is, publishes nothing, and
+// stops; a flush makes it nobody's, and it is the first one's again with the next round.
 func TestARedisBelongsToOneInstallation(t *testing.T) {
 	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		publisher := func(installation string, modes Modes) *Publisher {
 			p, err := NewPublisher(PublisherOptions{
-				Store: s.Store, Modes: modes, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
+				Store: s.Store, Modes: modes, Clock: s.Clock.Now, Logger: blocktest.Quiet(),
+				Registerer: prometheus.NewRegistry(),
 				Own: func(ctx context.Context) error {
-					return blocklist.NewOwnership(s.Store).Own(ctx, blocklist.Owner{Installation: installation, Since: s.Clock.Now(), By: "weir run on " + installation})
+					return blocklist.NewOwnership(s.Store).Own(ctx, blocklist.Owner{Installation: installation,
+						Since: s.Clock.Now(), By: "weir run on " + installation})
 				},
 			})
 			if err != nil {
@@ -30,12 +32,14 @@ func TestARedisBelongsToOneInstallation(t *testing.T) {
 			}
 			return p
 		}
-		production, staging := publisher("production", s.Rules), publisher("staging", fixed{{Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 9}})
+		production, staging := publisher("production", s.Rules), publisher("staging",
+			fixed{{Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 9}})
 		if err := production.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		err := staging.Run(t.Context())
-		if foreign := (*blocklist.ForeignError)(nil); !errors.As(err, &foreign) || foreign.Owner.Installation != "production" || foreign.Mine != "staging" {
+		if foreign := (*blocklist.ForeignError)(nil); !errors.As(err, &foreign) ||
+			foreign.Owner.Installation != "production" || foreign.Mine != "staging" {
 			t.Fatalf("the other installation goes on with %v", err)
 		}
 		s.Published(rules.ModeBlock, 1)
@@ -44,10 +48,12 @@ func TestARedisBelongsToOneInstallation(t *testing.T) {
 		if err := production.Publish(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if is, err := blocklist.NewOwnership(s.Store).Owner(t.Context()); err != nil || is.Installation != "production" || is.By != "weir run on production" {
+		if is, err := blocklist.NewOwnership(s.Store).Owner(t.Context()); err != nil ||
+			is.Installation != "production" || is.By != "weir run on production" {
 			t.Errorf("after a flush it belongs to %+v, %v", is, err)
 		}
-		if err := blocklist.NewOwnership(s.Store).Take(t.Context(), blocklist.Owner{Installation: "staging", Since: s.Clock.Now()}); err != nil {
+		if err := blocklist.NewOwnership(s.Store).Take(t.Context(), blocklist.Owner{Installation: "staging",
+			Since: s.Clock.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := staging.Publish(t.Context()); err != nil {
@@ -63,7 +69,8 @@ type fixed []rules.ModeState
 
 func (f fixed) Modes(context.Context) ([]rules.ModeState, error) { return f, nil }
 
-// The rule store comes back older, and numbers its modes above what Redis has, so that what was demoted is demoted at every gate.
+// The rule store comes back older, and numbers its modes above what Redis has, so that what was demoted is demoted at
+// every gate.
 func TestAPublisherOvertakesALaterRedis(t *testing.T) {
 	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
@@ -74,7 +81,8 @@ func TestAPublisherOvertakesALaterRedis(t *testing.T) {
 		s.Rules.Set(blocktest.FloodRule, rules.ModeShadow)
 		p := newPublisher(t, s)
 		ahead := (*blocklist.ModesAheadError)(nil)
-		if err := p.Publish(t.Context()); !errors.As(err, &ahead) || len(ahead.Modes) != 1 || ahead.Modes[0].Generation != 6 {
+		if err := p.Publish(t.Context()); !errors.As(err, &ahead) || len(ahead.Modes) != 1 ||
+			ahead.Modes[0].Generation != 6 {
 			t.Fatalf("Redis is ahead, and that is told as %v", err)
 		}
 		p.o.Overtake = func(_ context.Context, modes []rules.ModeState) ([]string, error) {

@@ -33,10 +33,11 @@ type PublisherOptions struct {
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Own makes Redis this installation's, where it is nobody's; a *blocklist.ForeignError ends Run. Nil: it is not asked.
+	// Own makes Redis this installation's, where it is nobody's; a *blocklist.ForeignError ends Run. Nil: it is not
+	// asked.
 	Own func(ctx context.Context) error
-	// Overtake has the rule store number its modes above those that Redis has later than it, and tells what it has done. Nil: that Redis is
-	// ahead is a failure of the round.
+	// Overtake has the rule store number its modes above those that Redis has later than it, and tells what it has
+	// done. Nil: that Redis is ahead is a failure of the round.
 	Overtake func(ctx context.Context, ahead []rules.ModeState) (lines []string, err error)
 }
 

@@ -236,7 +236,8 @@ const publishTimeout = 5 * time.Second
 
 // publish makes the stored modes known to all gates, so that a promotion or demotion takes effect without any other process. A
 // Redis that does not take them is no failure of the act. Whoever has asked may be gone by now: what is stored is told all the same.
-// Where Redis has later modes, what is stored is numbered above them, and told again; decided is the rule whose mode was just set.
+// Where Redis has later modes, what is stored is numbered above them, and told again; decided is the rule whose mode
+// was just set.
 func (s *Service) publish(ctx context.Context, actor access.Actor, decided string) Publication {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()

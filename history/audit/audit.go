@@ -22,7 +22,8 @@ type Entry struct {
 	// never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in,
 	// sign-in-refused, sign-out, end-session, raise-numbers
 	Action string `json:"action" mask:"-"`
-	// "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME", "numbers"
+	// "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME",
+	// "numbers"
 	Object string `json:"object" mask:"object"`
 	Reason string `json:"reason" mask:"text,Actor"`
 	Detail string `json:"detail,omitempty" mask:"detail"`

@@ -26,12 +26,13 @@ func save(t testing.TB, b *historytest.Bed) saved {
 	return saved{t, b}
 }
 
-// back puts the rows back. With other, the table that says which database this is was made anew, as pg_restore makes it, or the
-// timeline is another one.
+// back puts the rows back. With other, the table that says which database this is was made anew, as pg_restore makes
+// it, or the timeline is another one.
 func (s saved) back(other bool) {
 	s.t.Helper()
 	for _, table := range savedTables {
-		exec(s.t, s.b, "DELETE FROM "+historytest.Schema+"."+table, "INSERT INTO "+historytest.Schema+"."+table+" SELECT * FROM saved_"+table)
+		exec(s.t, s.b, "DELETE FROM "+historytest.Schema+"."+table,
+			"INSERT INTO "+historytest.Schema+"."+table+" SELECT * FROM saved_"+table)
 	}
 	if other {
 		exec(s.t, s.b, "UPDATE "+historytest.Schema+".rule_numbers SET life = '7000000000000000001/00000001/4711'")
@@ -47,8 +48,9 @@ func exec(t testing.TB, b *historytest.Bed, statements ...string) {
 	}
 }
 
-// PostgreSQL fails over, and loses an edit of which routers and detectors have heard. Nothing that is given afterwards has a number of
-// what was lost: not the routing version, not the lineage whose windows detectors hold, not the version, not the first of a new rule.
+// PostgreSQL fails over, and loses an edit of which routers and detectors have heard. Nothing that is given
+// afterwards has a number of what was lost: not the routing version, not the lineage whose windows detectors hold,
+// not the version, not the first of a new rule.
 func TestNumbersOfALostEditAreNotGivenAgain(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -65,11 +67,13 @@ func TestNumbersOfALostEditAreNotGivenAgain(t *testing.T) {
 	dump.back(true)
 
 	// A count is reset from the version on that says so, and not from a lost one on.
-	reset, err := b.Rules.ResetCounter(t.Context(), rulestore.CounterReset{Rule: "flood", Subject: "ip=192.0.2.1%2F32&device=tv-7", By: "ann", Reason: "x"})
+	reset, err := b.Rules.ResetCounter(t.Context(), rulestore.CounterReset{Rule: "flood",
+		Subject: "ip=192.0.2.1%2F32&device=tv-7", By: "ann", Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if routing, err := b.Rules.Routing(t.Context(), "live", reset.Routing); err != nil || len(routing.Resets) != 1 || routing.Resets[0].Since != reset.Routing {
+	if routing, err := b.Rules.Routing(t.Context(), "live", reset.Routing); err != nil || len(routing.Resets) != 1 ||
+		routing.Resets[0].Since != reset.Routing {
 		t.Errorf("reset in routing version %d: %+v, %v", reset.Routing, routing, err)
 	}
 
@@ -78,21 +82,26 @@ func TestNumbersOfALostEditAreNotGivenAgain(t *testing.T) {
 	b.Apply(t, again, other)
 	got, is := newestVersions(t, b)
 	if got <= number {
-		t.Errorf("routing version %d is given after version %d was lost: routers that have loaded that one never look at this", got, number)
+		t.Errorf("routing version %d is given after version %d was lost: routers that have loaded that one never "+
+			"look at this", got, number)
 	}
 	for _, id := range []string{"flood", "extra"} {
 		if is[id].Number <= versions[id].Number || is[id].Lineage <= versions[id].Lineage {
-			t.Errorf("rule %s has version %d of lineage %d, lost were version %d and lineage %d", id, is[id].Number, is[id].Lineage,
+			t.Errorf("rule %s has version %d of lineage %d, lost were version %d and lineage %d", id, is[id].Number,
+				is[id].Lineage,
 				versions[id].Number, versions[id].Lineage)
 		}
 	}
 	// From there on numbers are given one after the other.
 	again.Limit++
 	b.Apply(t, again, other)
-	if next, versions := newestVersions(t, b); next != got+1 || versions["flood"].Number != is["flood"].Number+1 || versions["flood"].Lineage != is["flood"].Lineage {
-		t.Errorf("after routing version %d and %+v come %d and %+v", got, is["flood"].Number, next, versions["flood"].Number)
+	if next, versions := newestVersions(t, b); next != got+1 || versions["flood"].Number != is["flood"].Number+1 ||
+		versions["flood"].Lineage != is["flood"].Lineage {
+		t.Errorf("after routing version %d and %+v come %d and %+v", got, is["flood"].Number, next,
+			versions["flood"].Number)
 	}
-	if entries, err := b.Audit.Of(t.Context(), "numbers", 5); err != nil || len(entries) != 1 || entries[0].Action != "raise-numbers" {
+	if entries, err := b.Audit.Of(t.Context(), "numbers", 5); err != nil || len(entries) != 1 ||
+		entries[0].Action != "raise-numbers" {
 		t.Errorf("the audit trail has %+v, %v", entries, err)
 	}
 }
@@ -125,13 +134,20 @@ func TestWhatOthersNameIsOvertaken(t *testing.T) {
 		generation     int64 // in Redis, above the stored one
 		unknown, fresh bool
 	}{
-		{what: "a promotion was lost", stored: rules.ModeShadow, redis: rules.ModeBlock, generation: 4, want: rules.ModeShadow},
-		{what: "a demotion was lost", stored: rules.ModeBlock, redis: rules.ModeShadow, generation: 1, want: rules.ModeShadow},
-		{what: "and somebody has promoted it again", stored: rules.ModeBlock, redis: rules.ModeShadow, generation: 1, decided: "flood", want: rules.ModeBlock},
-		{what: "it was demoted and promoted", stored: rules.ModeBlock, redis: rules.ModeBlock, generation: 2, want: rules.ModeBlock},
-		{what: "nothing was lost", stored: rules.ModeBlock, redis: rules.ModeBlock, generation: 0, want: rules.ModeBlock, fresh: true},
-		{what: "Redis is behind", stored: rules.ModeBlock, redis: rules.ModeBlock, generation: -1, want: rules.ModeBlock, fresh: true},
-		{what: "a rule was lost", stored: rules.ModeShadow, redis: rules.ModeBlock, generation: 4, want: rules.ModeShadow, unknown: true},
+		{what: "a promotion was lost", stored: rules.ModeShadow, redis: rules.ModeBlock, generation: 4,
+			want: rules.ModeShadow},
+		{what: "a demotion was lost", stored: rules.ModeBlock, redis: rules.ModeShadow, generation: 1,
+			want: rules.ModeShadow},
+		{what: "and somebody has promoted it again", stored: rules.ModeBlock, redis: rules.ModeShadow, generation: 1,
+			decided: "flood", want: rules.ModeBlock},
+		{what: "it was demoted and promoted", stored: rules.ModeBlock, redis: rules.ModeBlock, generation: 2,
+			want: rules.ModeBlock},
+		{what: "nothing was lost", stored: rules.ModeBlock, redis: rules.ModeBlock, generation: 0,
+			want: rules.ModeBlock, fresh: true},
+		{what: "Redis is behind", stored: rules.ModeBlock, redis: rules.ModeBlock, generation: -1,
+			want: rules.ModeBlock, fresh: true},
+		{what: "a rule was lost", stored: rules.ModeShadow, redis: rules.ModeBlock, generation: 4,
+			want: rules.ModeShadow, unknown: true},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
@@ -142,11 +158,13 @@ func TestWhatOthersNameIsOvertaken(t *testing.T) {
 				setMode(t, b, "flood", rules.ModeBlock)
 			}
 			is := only(t, b)
-			seen := rules.ModeState{Rule: "flood", Mode: tt.redis, Generation: is.Generation + tt.generation, Newest: is.Newest}
+			seen := rules.ModeState{Rule: "flood", Mode: tt.redis, Generation: is.Generation + tt.generation,
+				Newest: is.Newest}
 			if tt.unknown {
 				seen.Rule = "lost"
 			}
-			done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: []rules.ModeState{seen}}, "ann", "local", tt.decided)
+			done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: []rules.ModeState{seen}}, "ann",
+				"local", tt.decided)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,16 +174,19 @@ func TestWhatOthersNameIsOvertaken(t *testing.T) {
 				t.Errorf("mode %s, want %s", now.Mode, tt.want)
 			case tt.fresh && (done.Floor != 0 || now.Generation != is.Generation || len(done.Lines()) > 0):
 				t.Errorf("nothing was behind, and it did %+v", done)
-			case tt.unknown && (len(done.Strangers) != 1 || done.Strangers[0].Mode != rules.ModeOff || done.Strangers[0].Generation <= seen.Generation):
+			case tt.unknown && (len(done.Strangers) != 1 || done.Strangers[0].Mode != rules.ModeOff ||
+				done.Strangers[0].Generation <= seen.Generation):
 				t.Errorf("of the stranger: %+v", done.Strangers)
 			case !tt.fresh && !tt.unknown && (now.Generation <= seen.Generation || len(done.Rules) != 1):
 				t.Errorf("generation %d is stored, Redis has %d; %+v", now.Generation, seen.Generation, done)
 			}
-			next := setMode(t, b, "flood", map[bool]rules.Mode{true: rules.ModeShadow, false: rules.ModeBlock}[now.Mode == rules.ModeBlock])
+			next := setMode(t, b, "flood", map[bool]rules.Mode{true: rules.ModeShadow,
+				false: rules.ModeBlock}[now.Mode == rules.ModeBlock])
 			if next.Generation <= max(seen.Generation, now.Generation) {
 				t.Errorf("the next generation is %d", next.Generation)
 			}
-			again, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: append(done.Strangers, next.ModeState)}, "ann", "local", "")
+			again, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: append(done.Strangers,
+				next.ModeState)}, "ann", "local", "")
 			if err != nil || again.Floor != 0 {
 				t.Errorf("a second comparison does %+v, %v", again, err)
 			}
@@ -182,7 +203,8 @@ func only(t testing.TB, b *historytest.Bed) rules.ModeState {
 	return modes[0]
 }
 
-// Commits name a routing version that is lost, and Redis a revision of the never-block list; a canary had gone further than is stored.
+// Commits name a routing version that is lost, and Redis a revision of the never-block list; a canary had gone
+// further than is stored.
 func TestRoutingVersionsAndRevisionsAreOvertaken(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -193,7 +215,8 @@ func TestRoutingVersionsAndRevisionsAreOvertaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Routing: before + 3, Never: told.Revision + 5}, "ann", "local", "")
+	done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Routing: before + 3, Never: told.Revision + 5}, "ann",
+		"local", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +237,8 @@ func TestRoutingVersionsAndRevisionsAreOvertaken(t *testing.T) {
 func TestAfter(t *testing.T) {
 	t.Parallel()
 	state := func(mode rules.Mode, generation int64, newest int, share promotion.Share) rules.ModeState {
-		return rules.ModeState{Rule: "flood", Mode: mode, Generation: generation, Newest: newest, Share: int(share), Match: rules.Held{}}
+		return rules.ModeState{Rule: "flood", Mode: mode, Generation: generation, Newest: newest, Share: int(share),
+			Match: rules.Held{}}
 	}
 	for _, tt := range []struct {
 		a, b rules.ModeState

@@ -22,7 +22,8 @@ type Named struct {
 type Overtaken struct {
 	Floor int64          // numbers begin above it now; 0: nothing was behind
 	Rules []OvertakenOne // ascending by rule
-	// Strangers are the modes of rules that the store does not know, or has removed, and that Redis knows as others: off.
+	// Strangers are the modes of rules that the store does not know, or has removed, and that Redis knows as others:
+	// off.
 	Strangers []rules.ModeState
 	Routing   int64 // a new routing version, above all that was named; 0: none was needed
 }
@@ -34,10 +35,12 @@ type OvertakenOne struct {
 
 // String says what was found, and what became of it.
 func (o *OvertakenOne) String() string {
-	text := fmt.Sprintf("rule %s: Redis had generation %d (%s), the rule store %d (%s): it was restored or has lost changes; ",
+	text := fmt.Sprintf("rule %s: Redis had generation %d (%s), the rule store %d (%s): it was restored or has "+
+		"lost changes; ",
 		o.Was.Rule, o.Redis.Generation, o.Redis.Mode, o.Was.Generation, o.Was.Mode)
 	if o.Is.Mode != o.Was.Mode {
-		return text + fmt.Sprintf("it is in %s now, generation %d, since somebody had stopped it from blocking", o.Is.Mode, o.Is.Generation)
+		return text + fmt.Sprintf("it is in %s now, generation %d, since somebody had stopped it from blocking",
+			o.Is.Mode, o.Is.Generation)
 	}
 	return text + fmt.Sprintf("generation %d (%s) now, blocks of before hold no longer", o.Is.Generation, o.Is.Mode)
 }
@@ -48,10 +51,12 @@ func (o *Overtaken) Lines() (lines []string) {
 		lines = append(lines, o.Rules[i].String())
 	}
 	for i := range o.Strangers {
-		lines = append(lines, fmt.Sprintf("rule %s: Redis knew it, and the rule store has no such rule: it is off", o.Strangers[i].Rule))
+		lines = append(lines, fmt.Sprintf("rule %s: Redis knew it, and the rule store has no such rule: it is off",
+			o.Strangers[i].Rule))
 	}
 	if o.Routing > 0 {
-		lines = append(lines, fmt.Sprintf("routing version %d: Kafka's commits named a later one than the rule store had", o.Routing))
+		lines = append(lines, fmt.Sprintf("routing version %d: Kafka's commits named a later one than the rule "+
+			"store had", o.Routing))
 	}
 	if o.Floor > 0 {
 		lines = append(lines, fmt.Sprintf("numbers of versions, lineages and modes begin above %d", o.Floor))
@@ -59,13 +64,15 @@ func (o *Overtaken) Lines() (lines []string) {
 	return lines
 }
 
-// mostNumber is the greatest number that is taken for one that weir gave. Redis counts in doubles, which are exact up to eight times that.
+// mostNumber is the greatest number that is taken for one that weir gave. Redis counts in doubles, which are exact up
+// to eight times that.
 const mostNumber = 1 << 50
 
-// Overtake compares what others name with what is stored. Where they name later numbers, the store has come back older: the floor rises
-// beyond all of them, and each such rule gets a generation above. Its mode stays what is stored, but for a rule that blocks and that
-// Redis knows in shadow or off: somebody has stopped it, and that was lost, so it stops; unless it is decided, the rule whose stored
-// mode somebody has just set. What is named must have been read before: what is stored is looked at under the lock of the live stream.
+// Overtake compares what others name with what is stored. Where they name later numbers, the store has come back
+// older: the floor rises beyond all of them, and each such rule gets a generation above. Its mode stays what is
+// stored, but for a rule that blocks and that Redis knows in shadow or off: somebody has stopped it, and that was
+// lost, so it stops; unless it is decided, the rule whose stored mode somebody has just set. What is named must have
+// been read before: what is stored is looked at under the lock of the live stream.
 func (s *Store) Overtake(ctx context.Context, named Named, by, via, decided string) (done Overtaken, err error) {
 	err = s.db.Transact(ctx, "comparing numbers with those that others name", func(tx pgx.Tx) error {
 		floor, err := begin(ctx, tx)
@@ -115,12 +122,14 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 			continue
 		}
 		if number := max(m.Generation, int64(m.Newest)); number > mostNumber {
-			return fmt.Errorf("rule %s: Redis has the number %d for its mode, which weir never gave (at most %d): delete the field %s of the hash of modes in Redis, and look who writes there",
+			return fmt.Errorf("rule %s: Redis has the number %d for its mode, which weir never gave (at most %d): "+
+				"delete the field %s of the hash of modes in Redis, and look who writes there",
 				m.Rule, number, int64(mostNumber), m.Rule)
 		}
 		r := byID[m.Rule]
 		switch {
-		case (r == nil || r.Removed) && (m.Mode.Blocks() || r == nil && m.Generation > floor || r != nil && m.Generation > r.Generation):
+		case (r == nil || r.Removed) && (m.Mode.Blocks() || r == nil && m.Generation > floor || r != nil &&
+			m.Generation > r.Generation):
 			o.done.Strangers = append(o.done.Strangers, *m)
 		case r != nil && !r.Removed && r.behind(m):
 			o.behind, o.redis = append(o.behind, r), append(o.redis, *m)
@@ -130,7 +139,8 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 		o.top = max(o.top, m.Generation, int64(m.Newest))
 	}
 	var never int64
-	if err := o.tx.QueryRow(ctx, "SELECT $1 + coalesce(max(revision), 0) FROM never_block_entries", floor).Scan(&never); err != nil {
+	if err := o.tx.QueryRow(ctx, "SELECT $1 + coalesce(max(revision), 0) FROM never_block_entries",
+		floor).Scan(&never); err != nil {
 		return err
 	}
 	if o.named.Never > never {
@@ -158,7 +168,8 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 		if r.Mode.Blocks() && !one.Redis.Mode.Blocks() && c.Rule != o.decided {
 			c.Mode = rules.ModeShadow
 		}
-		c.Reason = fmt.Sprintf("Redis had generation %d (%s), the rule store %d (%s)", one.Redis.Generation, one.Redis.Mode, r.Generation, r.Mode)
+		c.Reason = fmt.Sprintf("Redis had generation %d (%s), the rule store %d (%s)", one.Redis.Generation,
+			one.Redis.Mode, r.Generation, r.Mode)
 		if err := o.s.storeMode(ctx, o.tx, r, c, audit.Entry{Action: "raise-numbers", Before: stood}); err != nil {
 			return fmt.Errorf("rule %s: %w", c.Rule, err)
 		}
@@ -171,7 +182,8 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 		gone = append(gone, m.Rule)
 		*m = rules.ModeState{Rule: m.Rule, Mode: rules.ModeOff, Generation: o.done.Floor, Match: m.Match}
 	}
-	if _, err := o.tx.Exec(ctx, "UPDATE rule_modes SET generation = $2 WHERE rule = ANY($1) AND removed", gone, o.done.Floor); err != nil {
+	if _, err := o.tx.Exec(ctx, "UPDATE rule_modes SET generation = $2 WHERE rule = ANY($1) AND removed", gone,
+		o.done.Floor); err != nil {
 		return err
 	}
 	if o.routing != nil {
@@ -183,6 +195,7 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 		}
 	}
 	return audit.Write(ctx, o.tx, audit.Entry{
-		Actor: o.by, Via: o.via, Action: "raise-numbers", Object: "numbers", Reason: "other stores name later numbers than the rule store had",
+		Actor: o.by, Via: o.via, Action: "raise-numbers", Object: "numbers",
+		Reason: "other stores name later numbers than the rule store had",
 		Detail: strings.Join(o.done.Lines(), "; "), Before: fmt.Sprint(before), After: fmt.Sprint(o.done.Floor)})
 }

@@ -173,8 +173,9 @@ func ways() map[string][]path {
 		"FallBack":       {canary((*rulestore.Store).FallBack)},
 		"RaiseLimit":     {raised(100, time.Hour), raised(1, time.Hour), raised(100, -time.Hour), raised(60, time.Second), raised(0, 0)},
 		"PublishRouting": {smuggled},
-		"Overtake":       {overtaken(rules.ModeBlock, ""), overtaken(rules.ModeShadow, ""), overtaken(rules.ModeBlock, "flood")},
-		"AllowLists":     nil, "AllowList": nil, "Canaries": nil, "Dossiers": nil, "Find": nil, "Labels": nil,
+		"Overtake": {overtaken(rules.ModeBlock, ""), overtaken(rules.ModeShadow, ""),
+			overtaken(rules.ModeBlock, "flood")},
+		"AllowLists": nil, "AllowList": nil, "Canaries": nil, "Dossiers": nil, "Find": nil, "Labels": nil,
 		"List": nil, "Modes": nil, "Names": nil, "Newest": nil, "Routing": nil, "RuleVersion": nil, "Sources": nil,
 		"TellsRefusals": nil, "WatchModes": nil, "WatchRoutings": nil,
 	}

@@ -114,14 +114,16 @@ func (r *Rule) Keys() [][]traffic.KeyField {
 }
 
 // withReset is the routing version after prev, above floor, with a reset of the subject under each of keys.
-func withReset(prev *rules.Routing, floor int64, done *CounterResetDone, keys [][]traffic.KeyField) (rules.Routing, error) {
+func withReset(prev *rules.Routing, floor int64, done *CounterResetDone, keys [][]traffic.KeyField) (rules.Routing,
+	error) {
 	if prev == nil {
 		return rules.Routing{}, errNoRouting
 	}
 	next := *prev
 	next.KeepResets(traffic.At(done.At))
 	for _, key := range keys {
-		next.Reset(rules.Reset{Rule: done.Rule, Key: key, Subject: done.Subject, Since: max(prev.Number, floor) + 1, At: traffic.At(done.At)})
+		next.Reset(rules.Reset{Rule: done.Rule, Key: key, Subject: done.Subject, Since: max(prev.Number, floor) + 1,
+			At: traffic.At(done.At)})
 	}
 	if len(next.Resets) > rules.MaxResets {
 		oldest := next.Resets[0].At.Std().Add(rules.ResetKept)

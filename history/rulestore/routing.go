@@ -105,7 +105,8 @@ func keepingRules(build RoutingBuilder) RoutingBuilder {
 	}
 }
 
-func publish(ctx context.Context, s *Store, tx pgx.Tx, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
+func publish(ctx context.Context, s *Store, tx pgx.Tx, stream string, build RoutingBuilder) (number int64,
+	changed bool, err error) {
 	prev, err := newestRouting(ctx, tx, stream)
 	if err != nil {
 		return 0, false, err
@@ -141,7 +142,8 @@ func publish(ctx context.Context, s *Store, tx pgx.Tx, stream string, build Rout
 	return number, true, insertRouting(ctx, s, tx, &next)
 }
 
-// nextRouting is the number of the routing version after newest. Those of replays have no floor: each replay is a stream of its own.
+// nextRouting is the number of the routing version after newest. Those of replays have no floor: each replay is a
+// stream of its own.
 func nextRouting(ctx context.Context, tx pgx.Tx, stream string, newest int64) (number int64, err error) {
 	if stream != streams.Live {
 		return newest + 1, nil
@@ -156,7 +158,8 @@ func insertRouting(ctx context.Context, s *Store, tx pgx.Tx, r *rules.Routing) e
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO routing_versions (stream, number, document) VALUES ($1, $2, $3)", r.Stream, r.Number, string(document))
+	_, err = tx.Exec(ctx, "INSERT INTO routing_versions (stream, number, document) VALUES ($1, $2, $3)", r.Stream,
+		r.Number, string(document))
 	if err != nil {
 		return err
 	}

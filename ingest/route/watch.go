@@ -187,12 +187,14 @@ func (w *watcher) lookAtVersions(ctx context.Context) error {
 	return nil
 }
 
-// behind says that the store has come back older than what this process routes by. The next version of the store is numbered above it.
+// behind says that the store has come back older than what this process routes by. The next version of the store is
+// numbered above it.
 func behind(stored int64, newest *routingVersion) error {
 	if newest == nil || stored >= newest.number {
 		return nil
 	}
-	return fmt.Errorf("the rule store's newest routing version is %d, and this process routes by %d, which the store has lost: "+
+	return fmt.Errorf("the rule store's newest routing version is %d, and this process routes by %d, which the "+
+		"store has lost: "+
 		"apply the rules that were lost again, see docs/operations.md", stored, newest.number)
 }
 

@@ -119,9 +119,11 @@ func (in *installation) tablesOf(t *testing.T) {
 		"weir_route":   "partition_states event_minutes rule_event_minutes",
 		"weir_detect":  "partition_states partition_owners checkpoints checkpoint_pieces",
 		"weir_enforce": "rule_modes rule_numbers audit block_orders",
-		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes rule_numbers " +
+		"weir_operator": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes " +
+			"rule_numbers " +
 			"pending_versions raised_limits gap_acceptances block_orders never_block_entries",
-		"weir_console": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes rule_numbers " +
+		"weir_console": "audit routing_versions dossiers streams rule_versions allow_versions rule_modes " +
+			"rule_numbers " +
 			"pending_versions raised_limits gap_acceptances block_orders never_block_entries " +
 			"sessions sign_ins invites saved_views",
 	}

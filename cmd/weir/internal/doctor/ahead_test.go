@@ -12,14 +12,19 @@ import (
 // Redis is compared with the rule store both ways: what is later there is a failure, what it lacks is not.
 func TestModesThatRedisHasLaterAreFailures(t *testing.T) {
 	stored := []rules.ModeState{
-		{Rule: "ahead", Mode: rules.ModeShadow, Generation: 3, Newest: 1}, {Rule: "edited", Mode: rules.ModeBlock, Generation: 2, Newest: 1},
-		{Rule: "same", Mode: rules.ModeBlock, Generation: 2, Newest: 1}, {Rule: "late", Mode: rules.ModeBlock, Generation: 5, Newest: 1},
+		{Rule: "ahead", Mode: rules.ModeShadow, Generation: 3, Newest: 1}, {Rule: "edited", Mode: rules.ModeBlock,
+			Generation: 2, Newest: 1},
+		{Rule: "same", Mode: rules.ModeBlock, Generation: 2, Newest: 1}, {Rule: "late", Mode: rules.ModeBlock,
+			Generation: 5, Newest: 1},
 		{Rule: "new", Mode: rules.ModeShadow, Generation: 1, Newest: 1},
 	}
 	inRedis := []rules.ModeState{
-		{Rule: "ahead", Mode: rules.ModeBlock, Generation: 6, Newest: 1}, {Rule: "edited", Mode: rules.ModeBlock, Generation: 2, Newest: 2},
-		{Rule: "same", Mode: rules.ModeBlock, Generation: 2, Newest: 1}, {Rule: "late", Mode: rules.ModeShadow, Generation: 4, Newest: 1},
-		{Rule: "stranger", Mode: rules.ModeBlock, Generation: 1}, {Rule: "gone", Mode: rules.ModeOff, Generation: 7}, {Rule: rules.ByHand, Mode: rules.ModeBlock, Generation: 1},
+		{Rule: "ahead", Mode: rules.ModeBlock, Generation: 6, Newest: 1}, {Rule: "edited", Mode: rules.ModeBlock,
+			Generation: 2, Newest: 2},
+		{Rule: "same", Mode: rules.ModeBlock, Generation: 2, Newest: 1}, {Rule: "late", Mode: rules.ModeShadow,
+			Generation: 4, Newest: 1},
+		{Rule: "stranger", Mode: rules.ModeBlock, Generation: 1}, {Rule: "gone", Mode: rules.ModeOff, Generation: 7},
+		{Rule: rules.ByHand, Mode: rules.ModeBlock, Generation: 1},
 	}
 	var told []string
 	for _, f := range judgeModes(inRedis, stored) {
@@ -37,9 +42,11 @@ func TestModesThatRedisHasLaterAreFailures(t *testing.T) {
 func TestACommitOfALostRoutingVersionIsAFailure(t *testing.T) {
 	commit := (&ingest.Announcement{Generation: 1, Offset: 10, End: 12, Version: 3, Prev: []int64{9, -1}}).Commit()
 	for stored, want := range map[int64]Status{2: Fail, 3: OK, 4: OK, 0: OK} {
-		p := progressOf{stored: stored, commits: map[int]ingest.Commit{0: commit}, bounds: map[int]ingest.Bounds{0: {Start: 0, End: 20}}}
+		p := progressOf{stored: stored, commits: map[int]ingest.Commit{0: commit},
+			bounds: map[int]ingest.Bounds{0: {Start: 0, End: 20}}}
 		f := judgeRouteCommits("stage route", p, &streams.Stream{Generation: 1})
-		if f.Status != want || want == Fail && !strings.Contains(f.Found, "names routing version 3, and the rule store's newest is 2") {
+		if f.Status != want || want == Fail && !strings.Contains(f.Found,
+			"names routing version 3, and the rule store's newest is 2") {
 			t.Errorf("stored %d: %+v", stored, f)
 		}
 	}

@@ -111,7 +111,8 @@ func (e *examination) run(ctx context.Context) []Finding {
 		{{"configuration", e.lookAtConfiguration}, {"kafka", e.lookAtKafka}, {"redis", e.lookAtRedis}, {"postgres", e.lookAtPostgres}},
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
 		{
-			{"redis namespace", redisUse{e}.lookAtEpoch}, {"modes in redis", redisUse{e}.lookAtModes}, {"gates", redisUse{e}.lookAtGates},
+			{"redis namespace", redisUse{e}.lookAtEpoch}, {"modes in redis", redisUse{e}.lookAtModes}, {"gates",
+				redisUse{e}.lookAtGates},
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
 			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"windows", e.lookAtWindows}, {"roles", e.lookAtRoles}, {"days", e.lookAtDays}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},

@@ -39,7 +39,8 @@ func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
 			err = blocklist.NewOwnership(e.redis).RefuseForeign(ctx, mine)
 		}
 		if err != nil {
-			return []Finding{failed(name, err, "give each installation a Redis, a database or a namespace of its own; weir migrate --take-redis makes this one this installation's")}
+			return []Finding{failed(name, err, "give each installation a Redis, a database or a namespace of its "+
+				"own; weir migrate --take-redis makes this one this installation's")}
 		}
 	}
 	found, err := e.redis.HasMarker(ctx)
@@ -71,8 +72,8 @@ func judgeEpoch(place, key string, found bool, enforcers int) Finding {
 	return fine(name, "%s: %s is missing until weir run with enforce starts; gates are not ready before", place, key)
 }
 
-// lookAtModes says where Redis has later modes than the rule store, or lets a rule block that the store does not have. Nothing is said where
-// they agree, or where Redis lacks what ENFORCE is about to tell it.
+// lookAtModes says where Redis has later modes than the rule store, or lets a rule block that the store does not
+// have. Nothing is said where they agree, or where Redis lacks what ENFORCE is about to tell it.
 func (e redisUse) lookAtModes(ctx context.Context) []Finding {
 	if e.cache == nil || e.routing == nil {
 		return nil
@@ -103,8 +104,10 @@ func judgeModes(inRedis, stored []rules.ModeState) (found []Finding) {
 			found = append(found, failing("modes in redis", "run weir migrate, which switches it off there",
 				"rule %s: Redis has generation %d (%s), the rule store has no such rule", m.Rule, m.Generation, m.Mode))
 		case s != nil && m.After(s):
-			found = append(found, failing("modes in redis", "run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir",
-				"rule %s: Redis has generation %d (%s, version %d), the rule store %d (%s, version %d): PostgreSQL has come back older, or somebody else has written to Redis",
+			found = append(found, failing("modes in redis",
+				"run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir",
+				"rule %s: Redis has generation %d (%s, version %d), the rule store %d (%s, version %d): "+
+					"PostgreSQL has come back older, or somebody else has written to Redis",
 				m.Rule, m.Generation, m.Mode, m.Newest, s.Generation, s.Mode, s.Newest))
 		}
 	}

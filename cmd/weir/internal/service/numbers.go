@@ -74,12 +74,15 @@ func TakeRedis(ctx context.Context, c *config.Config, h *history.Store, by strin
 	if err := deed.Take(ctx, me); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s belongs to this installation now, %s; before: %q", redis.Place(), me.Installation, was.Installation), nil
+	return fmt.Sprintf("%s belongs to this installation now, %s; before: %q", redis.Place(), me.Installation,
+		was.Installation), nil
 }
 
-// CompareNumbers compares the numbers of the rule store with those that Redis names, and with routing, the greatest routing version that
-// Kafka's commits name. A Redis that is another installation's is an error. Where the store has come back older, it goes on above them, and gates are told. lines say what was found.
-func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, routing int64, by string) (lines []string, err error) {
+// CompareNumbers compares the numbers of the rule store with those that Redis names, and with routing, the greatest
+// routing version that Kafka's commits name. A Redis that is another installation's is an error. Where the store has
+// come back older, it goes on above them, and gates are told. lines say what was found.
+func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, routing int64,
+	by string) (lines []string, err error) {
 	named := rulestore.Named{Routing: routing}
 	redis, err := OpenRedis(c)
 	if err != nil {
@@ -95,7 +98,8 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 		return nil, unasked
 	}
 	if unasked != nil {
-		lines = append(lines, fmt.Sprintf("modes in Redis are not compared with the rule store, weir run with the stage enforce does that: %v", unasked))
+		lines = append(lines, fmt.Sprintf("modes in Redis are not compared with the rule store, weir run with the "+
+			"stage enforce does that: %v", unasked))
 	}
 	done, err := h.Rules.Overtake(ctx, named, by, audit.Local, "")
 	lines = append(lines, done.Lines()...)

@@ -6,7 +6,8 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 )
 
-// overtake makes Redis this installation's, and compares the numbers of the rule store with those that Kafka's commits and Redis name.
+// overtake makes Redis this installation's, and compares the numbers of the rule store with those that Kafka's
+// commits and Redis name.
 func (m *Migration) overtake(ctx context.Context) error {
 	var routing int64
 	for _, a := range m.commits {
