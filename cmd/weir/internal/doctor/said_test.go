@@ -15,13 +15,10 @@ import (
 func saidElsewhere() map[string]string {
 	return map[string]string{
 		"try again with more --timeout": "TestRoundsEndInTime",
-		"they were not looked at: the routing version by which they are read is not " +
-			"known": "TestDoctorWithServersAway",
-		"run weir migrate, which switches it off " +
-			"there": "TestModesThatRedisHasLaterAreFailures",
+		"they were not looked at: the routing version by which they are read is not known":                 "TestDoctorWithServersAway",
+		"run weir migrate, which switches it off there":                                                    "TestModesThatRedisHasLaterAreFailures",
 		"run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir": "likewise",
-		"run weir migrate, which numbers routing versions above; then apply the rules that were lost " +
-			"again": "TestACommitOfALostRoutingVersionIsAFailure",
+		"run weir migrate, which numbers routing versions above; then apply what was lost again":           "TestACommitOfALostRoutingVersionIsAFailure",
 		"it has not been made":                   "a schema without a stream: weir migrate makes both",
 		"it has no routing version":              "likewise",
 		"PostgreSQL at %s cannot be reached: %s": "TestDoctorWithServersAway of cmd/weir",

@@ -166,8 +166,7 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 	case len(foreign) > 0:
 		return failing(name, resume, "the commits of partitions %s were not written by weir: another tool has moved them", numbered(foreign))
 	case p.stored > 0 && lost > p.stored:
-		return failing(name, "run weir migrate, which numbers routing versions above; then apply the rules that "+
-			"were lost again",
+		return failing(name, "run weir migrate, which numbers routing versions above; then apply what was lost again",
 			"a commit names routing version %d, and the rule store's newest is %d: PostgreSQL has come back older",
 			lost, p.stored)
 	case len(older) > 0:
