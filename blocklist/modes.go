@@ -82,8 +82,8 @@ func (e *ModesAheadError) Error() string {
 		fmt.Fprintf(&b, "rule %s: Redis has generation %d (%s), the rule store %d (%s)",
 			e.Modes[i].Rule, e.Modes[i].Generation, e.Modes[i].Mode, e.store[i].Generation, e.store[i].Mode)
 	}
-	b.WriteString(": gates act by Redis, which must not be ahead; weir migrate numbers the modes of the rule store " +
-		"above")
+	b.WriteString(": gates act by Redis, which must not be ahead; weir migrate numbers the modes of the rule " +
+		"store above")
 	return b.String()
 }
 

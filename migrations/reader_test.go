@@ -109,7 +109,8 @@ func TestReaderIsGivenWhatItLacks(t *testing.T) {
 	}
 	var withheld []string
 	if err := conn.QueryRow(t.Context(), `SELECT array_agg(proname::text) FROM pg_proc
-		WHERE pronamespace = 'weir'::regnamespace AND NOT has_function_privilege('weir_read', oid, 'EXECUTE') AND prorettype <> 'trigger'::regtype
+		WHERE pronamespace = 'weir'::regnamespace AND NOT has_function_privilege('weir_read', oid,
+			'EXECUTE') AND prorettype <> 'trigger'::regtype
 		AND proname <> 'store_life'`).Scan(&withheld); err != nil || withheld != nil {
 		t.Errorf("weir_read may not call %v (%v)", withheld, err)
 	}

@@ -20,11 +20,11 @@ func TestARedisBelongsToOneInstallation(t *testing.T) {
 		s := blocktest.NewStage(t, server)
 		publisher := func(installation string, modes Modes) *Publisher {
 			p, err := NewPublisher(PublisherOptions{
-				Store: s.Store, Modes: modes, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
+				Store: s.Store, Modes: modes, Clock: s.Clock.Now, Logger: blocktest.Quiet(),
+				Registerer: prometheus.NewRegistry(),
 				Own: func(ctx context.Context) error {
-					return blocklist.NewOwnership(s.Store).Own(ctx,
-						blocklist.Owner{Installation: installation, Since: s.Clock.Now(), By: "weir run on " +
-							installation})
+					return blocklist.NewOwnership(s.Store).Own(ctx, blocklist.Owner{Installation: installation,
+						Since: s.Clock.Now(), By: "weir run on " + installation})
 				},
 			})
 			if err != nil {
@@ -52,8 +52,8 @@ func TestARedisBelongsToOneInstallation(t *testing.T) {
 			is.Installation != "production" || is.By != "weir run on production" {
 			t.Errorf("after a flush it belongs to %+v, %v", is, err)
 		}
-		if err := blocklist.NewOwnership(s.Store).Take(t.Context(),
-			blocklist.Owner{Installation: "staging", Since: s.Clock.Now()}); err != nil {
+		if err := blocklist.NewOwnership(s.Store).Take(t.Context(), blocklist.Owner{Installation: "staging",
+			Since: s.Clock.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := staging.Publish(t.Context()); err != nil {

@@ -24,8 +24,8 @@ func TestModesTakeEffectAfterAnOlderDump(t *testing.T) {
 		inRedis, err := b.redis.Modes(t.Context())
 		if err != nil || len(inRedis) != 1 || !done.Published || inRedis[0].Mode != done.Mode ||
 			inRedis[0].Generation != done.Generation {
-			t.Errorf("%s: %s of generation %d, published %v (%s); in Redis %+v, %v", path, done.Mode, done.Generation,
-				done.Published, done.Unpublished, inRedis, err)
+			t.Errorf("%s: %s of generation %d, published %v (%s); in Redis %+v, %v", path, done.Mode,
+				done.Generation, done.Published, done.Unpublished, inRedis, err)
 		}
 		return done
 	}
@@ -46,8 +46,8 @@ func TestModesTakeEffectAfterAnOlderDump(t *testing.T) {
 		}
 	}
 	done := act("demote", reason)
-	if done.Generation <= late.Generation || len(done.Overtaken) == 0 ||
-		!strings.Contains(done.Overtaken[0], "rule tokens: Redis had generation") {
+	if done.Generation <= late.Generation || len(done.Overtaken) == 0 || !strings.Contains(done.Overtaken[0],
+		"rule tokens: Redis had generation") {
 		t.Errorf("demoted after the dump came back: generation %d after %d, told %q", done.Generation,
 			late.Generation, done.Overtaken)
 	}

@@ -207,7 +207,8 @@ func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange,
 	r.ChangedBy, r.Reason = traffic.Printable(c.By), traffic.Printable(c.Reason)
 	// The clock at this moment, under the stream's lock, and not that of the transaction's start: see Rule.Promoted.
 	err := tx.QueryRow(ctx, `
-		UPDATE rule_modes SET mode = $2, generation = CASE WHEN $5 THEN generation ELSE greatest(generation, (SELECT floor FROM rule_numbers)) + 1 END,
+		UPDATE rule_modes SET mode = $2, generation = CASE WHEN $5 THEN generation ELSE greatest(generation,
+			(SELECT floor FROM rule_numbers)) + 1 END,
 			changed_at = clock_timestamp(), changed_by = $3, reason = $4
 		WHERE rule = $1 RETURNING generation, changed_at`,
 		c.Rule, string(c.Mode), r.ChangedBy, r.Reason, c.goesOn).Scan(&r.Generation, &r.Changed)

@@ -28,8 +28,8 @@ func begin(ctx context.Context, tx pgx.Tx) (floor int64, err error) {
 		return 0, err
 	}
 	var was, is string
-	err = tx.QueryRow(ctx, "SELECT floor, life, store_life() || '/' || tableoid FROM rule_numbers").Scan(&floor, &was,
-		&is)
+	err = tx.QueryRow(ctx, "SELECT floor, life, store_life() || '/' || tableoid FROM rule_numbers").Scan(&floor,
+		&was, &is)
 	if err != nil || was == is {
 		return floor, err
 	}
@@ -44,13 +44,14 @@ func begin(ctx context.Context, tx pgx.Tx) (floor int64, err error) {
 		Actor: ByWeir, Action: "raise-numbers", Object: "numbers",
 		Reason: "PostgreSQL is not what it was when rules were changed last: it was restored, moved, or failed " +
 			"over, and may have lost numbers that it gave",
-		Detail: fmt.Sprintf("versions, lineages and generations begin above %d",
-			floor), Before: fmt.Sprint(before), After: fmt.Sprint(floor)})
+		Detail: fmt.Sprintf("versions, lineages and generations begin above %d", floor), Before: fmt.Sprint(before),
+		After: fmt.Sprint(floor)})
 }
 
 // raiseFloor raises the floor to the clock, and beyond least.
 func raiseFloor(ctx context.Context, tx pgx.Tx, least int64) (floor int64, err error) {
-	err = tx.QueryRow(ctx, `UPDATE rule_numbers SET floor = greatest(floor + 1, $1 + 1, extract(epoch FROM clock_timestamp())::bigint - $2)
+	err = tx.QueryRow(ctx, `UPDATE rule_numbers
+		SET floor = greatest(floor + 1, $1 + 1, extract(epoch FROM clock_timestamp())::bigint - $2)
 		RETURNING floor`, least, int64(numbersSince)).Scan(&floor)
 	return floor, err
 }

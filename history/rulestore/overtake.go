@@ -35,8 +35,8 @@ type OvertakenOne struct {
 
 // String says what was found, and what became of it.
 func (o *OvertakenOne) String() string {
-	text := fmt.Sprintf("rule %s: Redis had generation %d (%s), the rule store %d (%s): it was restored or has lost "+
-		"changes; ",
+	text := fmt.Sprintf("rule %s: Redis had generation %d (%s), the rule store %d (%s): it was restored or has "+
+		"lost changes; ",
 		o.Was.Rule, o.Redis.Generation, o.Redis.Mode, o.Was.Generation, o.Was.Mode)
 	if o.Is.Mode != o.Was.Mode {
 		return text + fmt.Sprintf("it is in %s now, generation %d, since somebody had stopped it from blocking",
@@ -55,8 +55,8 @@ func (o *Overtaken) Lines() (lines []string) {
 			o.Strangers[i].Rule))
 	}
 	if o.Routing > 0 {
-		lines = append(lines,
-			fmt.Sprintf("routing version %d: Kafka's commits named a later one than the rule store had", o.Routing))
+		lines = append(lines, fmt.Sprintf("routing version %d: Kafka's commits named a later one than the rule "+
+			"store had", o.Routing))
 	}
 	if o.Floor > 0 {
 		lines = append(lines, fmt.Sprintf("numbers of versions, lineages and modes begin above %d", o.Floor))
@@ -195,7 +195,7 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 		}
 	}
 	return audit.Write(ctx, o.tx, audit.Entry{
-		Actor: o.by, Via: o.via, Action: "raise-numbers", Object: "numbers", Reason: "other stores name later " +
-			"numbers than the rule store had",
+		Actor: o.by, Via: o.via, Action: "raise-numbers", Object: "numbers",
+		Reason: "other stores name later numbers than the rule store had",
 		Detail: strings.Join(o.done.Lines(), "; "), Before: fmt.Sprint(before), After: fmt.Sprint(o.done.Floor)})
 }

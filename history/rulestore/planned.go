@@ -193,7 +193,8 @@ func planAbsent(r *Rule, prune bool) step {
 const setShadow = `
 	INSERT INTO rule_modes AS m (rule, mode, generation, changed_by, reason) VALUES ($1, 'shadow',
 		(SELECT floor FROM rule_numbers) + 1, $2, $3)
-	ON CONFLICT (rule) DO UPDATE SET mode = 'shadow', generation = greatest(m.generation, excluded.generation - 1) + 1, removed = false, changed_at = now(),
+	ON CONFLICT (rule) DO UPDATE SET mode = 'shadow', generation = greatest(m.generation, excluded.generation - 1) +
+		1, removed = false, changed_at = now(),
 		changed_by = excluded.changed_by, reason = excluded.reason`
 
 const setRemoved = `

@@ -23,8 +23,8 @@ func TestModesThatRedisHasLaterAreFailures(t *testing.T) {
 			Generation: 2, Newest: 2},
 		{Rule: "same", Mode: rules.ModeBlock, Generation: 2, Newest: 1}, {Rule: "late", Mode: rules.ModeShadow,
 			Generation: 4, Newest: 1},
-		{Rule: "stranger", Mode: rules.ModeBlock, Generation: 1}, {Rule: "gone", Mode: rules.ModeOff,
-			Generation: 7}, {Rule: rules.ByHand, Mode: rules.ModeBlock, Generation: 1},
+		{Rule: "stranger", Mode: rules.ModeBlock, Generation: 1}, {Rule: "gone", Mode: rules.ModeOff, Generation: 7},
+		{Rule: rules.ByHand, Mode: rules.ModeBlock, Generation: 1},
 	}
 	var told []string
 	for _, f := range judgeModes(inRedis, stored) {

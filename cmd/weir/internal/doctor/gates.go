@@ -39,9 +39,8 @@ func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
 			err = blocklist.NewOwnership(e.redis).RefuseForeign(ctx, mine)
 		}
 		if err != nil {
-			return []Finding{failed(name, err,
-				"give each installation a Redis, a database or a namespace of its own; weir migrate --take-redis "+
-					"makes this one this installation's")}
+			return []Finding{failed(name, err, "give each installation a Redis, a database or a namespace of its "+
+				"own; weir migrate --take-redis makes this one this installation's")}
 		}
 	}
 	found, err := e.redis.HasMarker(ctx)
@@ -107,8 +106,8 @@ func judgeModes(inRedis, stored []rules.ModeState) (found []Finding) {
 		case s != nil && m.After(s):
 			found = append(found, failing("modes in redis",
 				"run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir",
-				"rule %s: Redis has generation %d (%s, version %d), the rule store %d (%s, version %d): PostgreSQL "+
-					"has come back older, or somebody else has written to Redis",
+				"rule %s: Redis has generation %d (%s, version %d), the rule store %d (%s, version %d): "+
+					"PostgreSQL has come back older, or somebody else has written to Redis",
 				m.Rule, m.Generation, m.Mode, m.Newest, s.Generation, s.Mode, s.Newest))
 		}
 	}

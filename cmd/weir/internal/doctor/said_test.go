@@ -16,6 +16,11 @@ func saidElsewhere() map[string]string {
 	return map[string]string{
 		"try again with more --timeout": "TestRoundsEndInTime",
 		"they were not looked at: the routing version by which they are read is not known": "TestDoctorWithServersAway",
+
+		"run weir migrate, which switches it off there":                                                    "ahead_test.go",
+		"run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir": "likewise",
+		"run weir migrate, which numbers routing versions above; then apply what was lost again":           "ahead_test.go",
+
 		"it has not been made":                   "a schema without a stream: weir migrate makes both",
 		"it has no routing version":              "likewise",
 		"PostgreSQL at %s cannot be reached: %s": "TestDoctorWithServersAway of cmd/weir",

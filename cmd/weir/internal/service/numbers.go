@@ -98,9 +98,8 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 		return nil, unasked
 	}
 	if unasked != nil {
-		lines = append(lines,
-			fmt.Sprintf("modes in Redis are not compared with the rule store, weir run with the stage enforce does "+
-				"that: %v", unasked))
+		lines = append(lines, fmt.Sprintf("modes in Redis are not compared with the rule store, weir run with the "+
+			"stage enforce does that: %v", unasked))
 	}
 	done, err := h.Rules.Overtake(ctx, named, by, audit.Local, "")
 	lines = append(lines, done.Lines()...)

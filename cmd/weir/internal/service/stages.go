@@ -326,7 +326,8 @@ func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
 		return nil, err
 	}
 	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
-		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry, Own: in.own, Overtake: overtaking(in.lookups.Rules),
+		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry,
+		Own: in.own, Overtake: overtaking(in.lookups.Rules),
 	})
 	if err != nil {
 		return nil, err

@@ -106,7 +106,8 @@ func (m *Migration) say(format string, args ...any) {
 // Steps are to be taken in their order.
 func (m *Migration) Steps() []func(context.Context) error {
 	return []func(context.Context) error{
-		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.overtake, m.publish, m.writeFirstCommits,
+		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.overtake, m.publish,
+		m.writeFirstCommits,
 	}
 }
 
