@@ -89,7 +89,8 @@ func (r *Readable) Held(now time.Time, offset int64) {
 	if now.Sub(r.held) >= unansweredFor {
 		r.Blocked = &Blockage{Offset: offset, Next: NoOffset,
 			Reason: fmt.Sprintf("an open transaction stands at offset %d since %s or longer: what comes behind it "+
-				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms; kafka-transactions.sh "+
+				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms; "+
+				"kafka-transactions.sh "+
 				"find-hanging and describe-producers name it",
 				offset, r.held.UTC().Format(time.DateTime+" UTC"))}
 	}

@@ -167,7 +167,9 @@ func TestFromStep12(t *testing.T) {
 		"DROP FUNCTION weir.hit_to_its_day, weir.decision_to_its_day, weir.hit_changed, weir.limit_raised CASCADE",
 		"DROP TABLE weir.hit_hours, weir.hit_sums, weir.hit_sums_stale",
 		"DROP TABLE weir.hits_beside, weir.pending_versions, weir.raised_limits, weir.allow_versions",
-		"ALTER TABLE weir.partition_states DROP COLUMN address, DROP COLUMN stopped_at", "ALTER TABLE weir.hits DROP COLUMN reason, DROP COLUMN opened, DROP COLUMN known_good, DROP COLUMN refused",
+		"ALTER TABLE weir.partition_states DROP COLUMN address, DROP COLUMN " +
+			"stopped_at", "ALTER TABLE weir.hits DROP COLUMN reason, DROP COLUMN opened, DROP COLUMN known_good, " +
+			"DROP COLUMN refused",
 		"DROP FUNCTION weir.end_unknown_canary, weir.refuse_change CASCADE",
 		"DROP TABLE weir.dossiers, weir.sign_ins, weir.sessions, weir.session_keys, weir.invites, weir.saved_views",
 		`ALTER TABLE weir.rule_modes DROP COLUMN canary_share, DROP COLUMN canary_step, DROP COLUMN canary_since, DROP COLUMN canary_steps, DROP COLUMN canary_hold, DROP COLUMN predicted,

@@ -343,7 +343,7 @@ func TestDoctorOnlyReads(t *testing.T) {
 	reads := []string{
 		"kafka ApiVersions", "kafka Metadata", "kafka DescribeConfigs", "kafka ListOffsets", "kafka Fetch", "kafka OffsetFetch",
 		"kafka FindCoordinator", "kafka DescribeGroups", "redis HELLO", "redis CLIENT", "redis TIME", "redis INFO", "redis PING",
-		"redis EXISTS", "redis ZRANGE", "redis GETRANGE", "redis SCAN",
+		"redis EXISTS", "redis ZRANGE", "redis GETRANGE", "redis SCAN", "redis MGET", "redis HGETALL",
 	}
 	mu.Lock()
 	defer mu.Unlock()

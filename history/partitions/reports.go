@@ -79,15 +79,15 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 	return states, nil
 }
 
-// ofAnotherStop holds for an acceptance a of requests that was given before its partition stopped as it stands now: a commit that is
-// lost a second time, or a topic that is made anew, stops it before a gap of the same numbers. Keyed partitions fold their log again
-// from a snapshot, and pass the same gap again.
+// ofAnotherStop holds for an acceptance a of requests that was given before its partition stopped as it stands now: a
+// commit that is lost a second time, or a topic that is made anew, stops it before a gap of the same numbers. Keyed
+// partitions fold their log again from a snapshot, and pass the same gap again.
 const ofAnotherStop = `a.side = 'requests' AND EXISTS (SELECT FROM partition_states p WHERE p.stream = a.stream
 	AND p.side = a.side AND p.partition = a.partition AND (p.stopped_at IS NULL OR p.stopped_at > a.accepted_at))`
 
 // Accept stores an operator's word that a gap may be passed, and audits it with via, which is how he came. Accepting a
-// gap again changes nothing, and news is false, unless the partition has stopped anew since. A stage passes the gap that it stands
-// before, and no other one.
+// gap again changes nothing, and news is false, unless the partition has stopped anew since. A stage passes the gap
+// that it stands before, and no other one.
 func (s *Store) Accept(ctx context.Context, stream, via string, a ingest.Acceptance) (news bool, err error) {
 	object := fmt.Sprintf("partition %s/%d of %s", a.Side, a.Partition, stream)
 	err = s.db.Transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {
@@ -108,7 +108,8 @@ func (s *Store) Accept(ctx context.Context, stream, via string, a ingest.Accepta
 	return news && err == nil, err
 }
 
-// Accepted returns the acceptances of the stream that hold, oldest first: of requests those of how its partitions stand now.
+// Accepted returns the acceptances of the stream that hold, oldest first: of requests those of how its partitions
+// stand now.
 func (s *Store) Accepted(ctx context.Context, stream string) ([]ingest.Acceptance, error) {
 	rows, err := s.db.Query(ctx, `SELECT side, partition, gap_source, gap_offset, accepted_by, reason
 		FROM gap_acceptances a WHERE stream = $1 AND NOT (`+ofAnotherStop+`) ORDER BY seq`, stream)

@@ -64,24 +64,26 @@ func TestAcceptances(t *testing.T) {
 	}
 }
 
-// TestAcceptancesAreOfOneStop: what was accepted once lets a partition of requests go on once. A later stop before a gap of the same
-// numbers, as where a commit is lost a second time or a topic was made anew, is another one. A stage that is started anew, or that
-// accepts on the way, stands as it stood.
+// TestAcceptancesAreOfOneStop: what was accepted once lets a partition of requests go on once. A later stop before a
+// gap of the same numbers, as where a commit is lost a second time or a topic was made anew, is another one. A stage
+// that is started anew, or that accepts on the way, stands as it stood.
 func TestAcceptancesAreOfOneStop(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
 	ctx := t.Context()
 	report := func(side ingest.Side, state ingest.State, gap int64, owner string) {
 		t.Helper()
-		if err := b.Partitions.Report(ctx, streams.Live, []ingest.PartitionStatus{{Side: side, Partition: 1, Owner: owner,
+		if err := b.Partitions.Report(ctx, streams.Live, []ingest.PartitionStatus{{Side: side, Partition: 1,
+			Owner: owner,
 			State: state, Reason: "the group has no commit", GapSource: 1, GapOffset: gap, Epoch: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	accept := func(side ingest.Side, gap int64, want bool) {
 		t.Helper()
-		news, err := b.Partitions.Accept(ctx, streams.Live, "token", ingest.Acceptance{Side: side, Partition: 1, GapSource: 1,
-			GapOffset: gap, By: "ann", Reason: "retention"})
+		news, err := b.Partitions.Accept(ctx, streams.Live, "token",
+			ingest.Acceptance{Side: side, Partition: 1, GapSource: 1,
+				GapOffset: gap, By: "ann", Reason: "retention"})
 		if err != nil || news != want {
 			t.Errorf("accepting %s before %d: news %t, %v; want %t", side, gap, news, err, want)
 		}

@@ -50,7 +50,9 @@ func newMetrics(r prometheus.Registerer, stage string) (*metrics, error) {
 		stranded: ingest.Published(r, gauge("stranded_partition",
 			"1 while the commit lies beyond the end of the log: for 5 seconds, then the stage goes "+
 				"on.", "stage", "partition"), &err),
-		newer: ingest.Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
+		newer: ingest.Published(r, gauge("newer_format_partition",
+			"1 while a record that a newer build wrote waits for an upgrade of this "+
+				"process.", "stage", "partition"), &err),
 	}
 	if err != nil {
 		return nil, err

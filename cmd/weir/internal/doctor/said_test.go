@@ -19,7 +19,8 @@ func saidElsewhere() map[string]string {
 
 		"run weir migrate, which switches it off there":                                                    "ahead_test.go",
 		"run weir migrate, which numbers the rule store's above; and look who writes to Redis beside weir": "likewise",
-		"run weir migrate, which numbers routing versions above; then apply what was lost again":           "ahead_test.go",
+		"run weir migrate, which numbers routing versions above; then apply what was lost " +
+			"again": "ahead_test.go",
 
 		"it has not been made":                   "a schema without a stream: weir migrate makes both",
 		"it has no routing version":              "likewise",
