@@ -52,6 +52,7 @@ type progressOf struct {
 	oldest    traffic.Time // append time of the oldest of them; 0: none
 	stored    int64        // of ROUTE: the newest routing version that the rule store has; 0: not known
 	uncovered []int        // partitions whose commit lies before the log's start: what is between was never read
+	beyond    []int        // partitions whose commit lies beyond the log's end
 }
 
 func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
@@ -106,6 +107,9 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 			if c.Offset < b.Start {
 				p.uncovered = append(p.uncovered, n)
 			}
+			if c.Offset > b.End {
+				p.beyond = append(p.beyond, n)
+			}
 			from = max(from, c.Offset)
 		}
 		if from < b.End {
@@ -114,6 +118,7 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 		}
 	}
 	slices.Sort(p.uncovered)
+	slices.Sort(p.beyond)
 	first, err := ingest.Tail(ctx, log, open, 1)
 	for _, m := range first {
 		if p.oldest == 0 || m.Appended < p.oldest {
@@ -170,9 +175,9 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 			"a commit names routing version %d, and the rule store's newest is %d: PostgreSQL has come back older",
 			lost, p.stored)
 	case len(older) > 0:
-		return failing(name, "run weir migrate", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
+		return failing(name, "stop all of weir run, run weir migrate, start it again", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
 	case len(beyond) > 0:
-		return failing(name, "run weir migrate --recreated if requests was made anew; else "+resume,
+		return failing(name, "if requests was made anew: stop all of weir run, run weir migrate --recreated, start it again; else "+resume,
 			"the commits of partitions %s lie beyond the end of requests: it has lost records", numbered(beyond))
 	}
 	return Finding{Status: OK}
@@ -220,6 +225,9 @@ func judgeProgress(name string, w stageWork, p progressOf, patience time.Duratio
 	case len(p.uncovered) > 0:
 		return failing(name, "raise the retention of the topic; weir history shows what was lost",
 			"%s; of partitions %s records went before they were read", text, numbered(p.uncovered))
+	case len(p.beyond) > 0 && w.stage != ingest.StageRoute && w.stage != ingest.StageDetect:
+		return failing(name, "run it: within seconds it goes on at what the log holds and may not have been read; see WeirPartitionStranded in docs/runbook.md",
+			"%s; of partitions %s it has read more than the log holds: the topic lost its end or was made anew", text, numbered(p.beyond))
 	case p.group.Members == 0:
 		return warning(name, "start weir run --stages "+w.run, "nobody runs it; %s", left)
 	case age > patience:
