@@ -26,7 +26,8 @@ func TestALossIsOneRow(t *testing.T) {
 	}
 	for sql, want := range map[string]int64{
 		"SELECT count(*) FROM weir.losses_v": 2,
-		`SELECT count(*) FROM weir.losses_v WHERE source_partition = -1 AND keyed_partition = -1 AND source_offset = 5 AND offsets = 4 AND generation > 0
+		`SELECT count(*) FROM weir.losses_v WHERE source_partition = -1 AND keyed_partition = -1
+			AND source_offset = 5 AND offsets = 4 AND generation > 0
 			AND seen <= now() AND reason LIKE 'stage enforce, topic weir.hits, partition 3: made%anew'`: 2,
 	} {
 		if got := b.Number(t, sql); got != want {

@@ -106,10 +106,11 @@ go_test=(go test -json -count=1 -vet=off -timeout 20m -exec "$PWD/scripts/keep-b
 # The race detector makes heaps so large that garbage is collected as usual, in the tests alone: not while they are compiled.
 go_test_raced=("${go_test[@]}" -race -exec "env GOGC=100 $PWD/scripts/keep-binary.sh")
 
-# What runs weir as a user would. The tests of cmd/weir and of its server run the same code in their own process, from end to end: what is
-# beneath it runs under the race detector by itself, and to compile and run all of it so once more is for the night.
-processes=(./cmd/weir ./cmd/weir/internal/server ./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary
-	./internal/doctest ./internal/kube ./internal/operations ./internal/secured)
+# What runs weir as a user would. The tests of cmd/weir and of its server run the same code in their own process,
+# from end to end: what is beneath it runs under the race detector by itself, and to compile and run all of it so
+# once more is for the night.
+processes=(./cmd/weir ./cmd/weir/internal/server ./internal/faults ./internal/acceptance ./internal/boardtest
+	./internal/adversary ./internal/doctest ./internal/kube ./internal/operations ./internal/secured)
 
 # What draws thousands of worlds finds more by drawing more of them than by drawing a tenth of them under the race detector: that is for the
 # night, too.

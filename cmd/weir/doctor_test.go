@@ -132,7 +132,8 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 		for _, check := range []string{
 			"configuration", "kafka", "postgres", "schema " + b.flag("--namespace"), "topic " + names.Requests, "topic " + names.Dead,
 			"stream live", "routing", "identities", "clock postgres", "stage route", "stage detect", "stage record", "stage record-blocks",
-			"stage enforce", "partitions", "snapshots", "windows", "days", "losses", "postgres reader", "event times", "identity device", "verdicts", "rules", "dead letters",
+			"stage enforce", "partitions", "snapshots", "windows", "days", "losses",
+			"postgres reader", "event times", "identity device", "verdicts", "rules", "dead letters",
 		} {
 			wantFinding(t, found, check, doctor.OK, "", "")
 		}

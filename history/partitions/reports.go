@@ -36,7 +36,8 @@ const reportState = `
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, CASE WHEN $5 <> 'running' THEN now() END)
 	ON CONFLICT (stream, side, partition) DO UPDATE SET owner = excluded.owner, address = excluded.address, state = excluded.state,
 		reason = excluded.reason, log_offset = excluded.log_offset, log_end = excluded.log_end, epoch = excluded.epoch,
-		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset, reported_at = now(),
+		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset,
+		reported_at = now(),
 		stopped_at = CASE WHEN excluded.state = 'running' THEN NULL
 			WHEN s.state <> 'running' AND s.gap_source = excluded.gap_source AND s.gap_offset = excluded.gap_offset
 			THEN coalesce(s.stopped_at, now()) ELSE now() END

@@ -54,14 +54,16 @@ func addPending(ctx context.Context, q postgres.Querier, all []Rule, where strin
 // allVersions are the versions that act or acted, and those that are pending, or were and never acted, each once.
 const allVersions = `(
 		SELECT a.rule, a.version, a.lineage, a.document,
-			coalesce((SELECT t.source FROM rule_texts t WHERE t.rule = a.rule AND t.version = a.version ORDER BY t.number DESC LIMIT 1), a.source) AS source,
+			coalesce((SELECT t.source FROM rule_texts t WHERE t.rule = a.rule AND t.version = a.version
+				ORDER BY t.number DESC LIMIT 1), a.source) AS source,
 			a.hash, a.created_at, a.author, a.reason,
 			false AS pending, '' AS outcome,
 			coalesce(p.ended_at, a.created_at) AS acted_at
 		FROM rule_versions a LEFT JOIN pending_versions p ON p.rule = a.rule AND p.version = a.version
 		UNION ALL
 		SELECT p.rule, p.version, p.lineage, p.document,
-			coalesce((SELECT t.source FROM rule_texts t WHERE t.rule = p.rule AND t.version = p.version ORDER BY t.number DESC LIMIT 1), p.source),
+			coalesce((SELECT t.source FROM rule_texts t WHERE t.rule = p.rule AND t.version = p.version
+				ORDER BY t.number DESC LIMIT 1), p.source),
 			p.hash, p.created_at, p.author, p.reason, true, coalesce(p.outcome, ''), NULL FROM pending_versions p
 		WHERE coalesce(p.outcome, '') NOT IN ('promoted', 'adopted')) v`
 

@@ -114,7 +114,8 @@ func planRule(r *Rule, d Document, floor int64, now time.Time) step {
 	if r == nil {
 		next, _ := rules.Used{}.Above(floor).Next(nil, d.Document)
 		return step{next: next, edited: true, source: d.Source, RuleChange: RuleChange{
-			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
+			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true,
+			Diff: rules.Diff(nil, &d.Document)}}
 	}
 	if r.Pending != nil && r.Pending.Version.Equal(&d.Document) {
 		return planPending(r, d.Source)

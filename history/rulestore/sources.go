@@ -51,7 +51,8 @@ func otherTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
 		names, numbers, hashes = append(names, st.Rule), append(numbers, st.next.Number), append(hashes, hash[:])
 		at[st.Rule] = st
 	}
-	rows, err := tx.Query(ctx, `SELECT n.rule, v.source FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS n (rule, version, hash)
+	rows, err := tx.Query(ctx, `SELECT n.rule, v.source
+		FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS n (rule, version, hash)
 		JOIN `+allVersions+` ON v.rule = n.rule AND v.version = n.version
 		WHERE sha256(convert_to(v.source, 'UTF8')) <> n.hash`, names, numbers, hashes)
 	if err != nil {

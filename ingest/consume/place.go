@@ -158,7 +158,8 @@ func (s *consumption) goBack(ctx context.Context, l *lane, offset int64, bounds 
 	s.c.metrics.replaced(s.c.opts.Name, l.partition, 1)
 	s.c.opts.Logger.Error("the log has lost its end, or was made anew: what it held and was not read is lost; going "+
 		"on at what it holds and may not "+
-		"have been read", "partition", l.partition, "read_up_to", offset, "log_start", bounds.Start, "log_end", bounds.End, "going_on_at", from)
+		"have been read", "partition", l.partition, "read_up_to", offset, "log_start", bounds.Start, "log_end", bounds.End,
+		"going_on_at", from)
 	s.move(l, from, bounds, ingest.Loss{Offsets: l.missing, From: offset,
 		Reason: fmt.Sprintf("the log lost its end or was made anew: it was read up to offset %d, and what it had "+
 			"beyond is not known; read again from offset %d", offset, from)})

@@ -234,8 +234,8 @@ func TestBackupAndRestore(t *testing.T) {
 	c.disaster()
 	c.abuse("tv-3", 5) // Kafka takes what comes meanwhile
 	c.shell(restore[0])
-	// What is restored goes on with numbers above all that were given since: migrate says so by one entry of the audit trail and one
-	// routing version, and leaves all else as it was.
+	// What is restored goes on with numbers above all that were given since: migrate says so by one entry of the
+	// audit trail and one routing version, and leaves all else as it was.
 	numbered := func(kept string) string {
 		return regexp.MustCompile(`(?m)^(audit_v|routing_versions): .*$`).ReplaceAllString(kept, "$1: another one")
 	}

@@ -1,5 +1,6 @@
--- Texts that a version of a rule got after it was stored: other comments, notation or tests of the same document. What was stored stays as it was, in
--- rule_versions and pending_versions; the newest of these is what people are shown. Rows are added, never changed.
+-- Texts that a version of a rule got after it was stored: other comments, notation or tests of the same document.
+-- What was stored stays as it was, in rule_versions and pending_versions; the newest of these is what people are
+-- shown. Rows are added, never changed.
 CREATE TABLE rule_texts (
     number  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     rule    text COLLATE "C" NOT NULL,

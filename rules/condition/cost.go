@@ -143,7 +143,8 @@ func (e *Event) Units() int64 {
 	r, id := e.request, e.identity
 	longest := 0
 	for _, s := range []string{
-		r.ID, r.Method, r.Host, r.Path, r.Route, r.UserAgent, r.Plan, r.Gateway, id.Device, id.User, id.APIKey, id.Session,
+		r.ID, r.Method, r.Host, r.Path, r.Route, r.UserAgent, r.Plan, r.Gateway, id.Device, id.User,
+		id.APIKey, id.Session,
 	} {
 		longest = max(longest, len(s))
 	}

@@ -175,9 +175,12 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 			"a commit names routing version %d, and the rule store's newest is %d: PostgreSQL has come back older",
 			lost, p.stored)
 	case len(older) > 0:
-		return failing(name, "stop all of weir run, run weir migrate, start it again", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
+		return failing(name, "stop all of weir run, run weir migrate, start it again",
+			"the commits of partitions %s are of another life of requests than generation %d", numbered(older),
+			stream.Generation)
 	case len(beyond) > 0:
-		return failing(name, "if requests was made anew: stop all of weir run, run weir migrate --recreated, start it again; else "+resume,
+		return failing(name, "if requests was made anew: stop all of weir run, run weir migrate --recreated, start it "+
+			"again; else "+resume,
 			"the commits of partitions %s lie beyond the end of requests: it has lost records", numbered(beyond))
 	}
 	return Finding{Status: OK}
@@ -226,8 +229,10 @@ func judgeProgress(name string, w stageWork, p progressOf, patience time.Duratio
 		return failing(name, "raise the retention of the topic; weir history shows what was lost",
 			"%s; of partitions %s records went before they were read", text, numbered(p.uncovered))
 	case len(p.beyond) > 0 && w.stage != ingest.StageRoute && w.stage != ingest.StageDetect:
-		return failing(name, "run it: within seconds it goes on at what the log holds and may not have been read; see WeirPartitionStranded in docs/runbook.md",
-			"%s; of partitions %s it has read more than the log holds: the topic lost its end or was made anew", text, numbered(p.beyond))
+		return failing(name, "run it: within seconds it goes on at what the log holds and may not have been read; "+
+			"see WeirPartitionStranded in docs/runbook.md",
+			"%s; of partitions %s it has read more than the log holds: the topic lost its end or was made anew", text,
+			numbered(p.beyond))
 	case p.group.Members == 0:
 		return warning(name, "start weir run --stages "+w.run, "nobody runs it; %s", left)
 	case age > patience:

@@ -24,7 +24,8 @@ func TestSummaryTellsWhatConditionsFailOn(t *testing.T) {
 	p := &replay{ReplayOptions: ReplayOptions{Rules: []rules.Version{{}, {}}}}
 	got := p.notes(&Summary{Events: 8, Rules: []ReplayedRule{seen, none}})
 	for _, want := range []string{
-		"rule seen: events that it does not watch, since match.when could not be judged: budget 15, cost 14, size 13, type 11, value 12",
+		"rule seen: events that it does not watch, since match.when could not be judged: " +
+			"budget 15, cost 14, size 13, type 11, value 12",
 		"rule seen: events under the greatest limit that they may have, since the condition of a tier could not be judged: type 1",
 		"rule none: events that it does not watch, since match.when could not be judged: type 8",
 	} {
