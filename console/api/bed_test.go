@@ -138,7 +138,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	b := &bed{Bed: historytest.New(t)}
 	b.PublishRecordFormat(t, detectors.RecordFormat)
 	var err error
-	if b.redis, err = blocklist.Connect(blocklist.Server{URL: testbed.Redis(t)}, "api"); err != nil {
+	if b.redis, err = blocklist.Connect(blocklist.Server{URL: testbed.Redis(t)}, testbed.Namespace(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
