@@ -273,9 +273,13 @@ const idColumn = 1
 
 // queueLoss keeps the first record of a loss: all records with one id say the same.
 func (r *HitRecorder) queueLoss(b *pgx.Batch, h *detectors.Hit) {
+	// Who accepted the gap is not in the log: the word was there before a stage could act on it.
 	b.Queue(`INSERT INTO `+lossesTable+` (stream, id, generation, source_partition, source_offset, keyed_partition, offsets,
 			watermark, seen, accepted_by, reason)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce(nullif($10, ''), (SELECT accepted_by FROM gap_acceptances g
+			WHERE g.stream = $1 AND g.gap_source = $4 AND g.gap_offset = $5
+				AND (g.side = 'requests' AND g.partition = $4 OR g.side = 'keyed' AND g.partition = $6)
+			ORDER BY accepted_at DESC LIMIT 1), ''), $11) ON CONFLICT DO NOTHING`,
 		r.stream, h.ID, h.Generation, h.Source, h.Offset, h.Keyed, h.Count, postgres.Timestamp(h.First), postgres.Timestamp(h.Seen),
 		traffic.Printable(h.By), traffic.Printable(h.Reason))
 }

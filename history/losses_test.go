@@ -1,9 +1,14 @@
 package history_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 )
@@ -41,5 +46,44 @@ func TestALossIsOneRow(t *testing.T) {
 	b.Run(t, "UPDATE weir.losses SET recorded_at = now() - interval '25 hours'")
 	if n, _, err := b.Streams.RecentLosses(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d losses of yesterday, %v", n, err)
+	}
+}
+
+// What an operator has given up names him in history: a gap of requests, which every keyed partition tells of, a hole
+// that one of them has found, and a stretch of its log. What retention took names nobody.
+func TestLossesNameWhoAcceptedThem(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	gaps := []ingest.Acceptance{
+		{Side: ingest.SideRequests, Partition: 4, GapSource: 4, GapOffset: 70, By: "ann"},
+		{Side: ingest.SideKeyed, Partition: 3, GapSource: 4, GapOffset: 80, By: "bob"},
+		{Side: ingest.SideKeyed, Partition: 3, GapSource: ingest.GapInKeyed, GapOffset: 90, By: "cyd"},
+	}
+	for _, a := range gaps {
+		a.Reason = "a disk"
+		if _, err := b.Partitions.Accept(t.Context(), history.Live, "token", a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var hits []detectors.Hit
+	lost := func(source int, offset int64, keyed int) {
+		hits = append(hits, detectors.Hit{
+			Format: detectors.HitFormat, Kind: detectors.KindLoss, ID: fmt.Sprint("loss-", len(hits)), Generation: 1,
+			Source: source, Offset: offset, Keyed: keyed, Count: 10, First: dawn, Seen: dawn, Reason: "gone",
+		})
+	}
+	lost(4, 70, 0)
+	lost(4, 80, 3)
+	lost(ingest.GapInKeyed, 90, 3)
+	lost(ingest.GapInKeyed, 90, 2) // of another partition
+	lost(4, 81, 3)
+	b.record(t, history.Live, hits...)
+	rows, err := b.Conn.Query(t.Context(), "SELECT accepted_by FROM weir.losses_v ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if want := []string{"ann", "bob", "cyd", "", ""}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("accepted by %q, %v; want %q", got, err, want)
 	}
 }

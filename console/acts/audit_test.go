@@ -236,7 +236,7 @@ func about(ctx context.Context, in *installation) []does {
 
 // resume lets a partition go on that stands before a gap.
 func resume(ctx context.Context, in *installation) does {
-	const before, after = "a gap in source partition 2 that nobody has accepted", "passed over up to offset 70"
+	const before, after = "a gap in source partition 2 that nobody has accepted", "may be passed over, up to offset 70"
 	source, offset := 2, int64(70)
 	return does{"ResumePartition", access.Resume, func(s *acts.Service, who access.Actor, reason string) error {
 		halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: 3, State: ingest.Halted, GapSource: source,

@@ -110,7 +110,7 @@ type ResumeRequest struct {
 	Reason    string      `json:"reason"`
 }
 
-// ResumeDone is the partition as it was when its gap was accepted. Its stage goes on within seconds.
+// ResumeDone is the partition as it was when its gap was accepted. Its stage, where it runs, goes on within seconds.
 type ResumeDone struct {
 	Partition
 	// Again says that the gap had been accepted before: nothing has changed.

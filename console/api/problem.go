@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
@@ -265,5 +267,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client is gone, or it is one of ours and encodes
+	var text bytes.Buffer
+	_ = json.NewEncoder(&text).Encode(p)     // it is one of ours and encodes
+	_, _ = w.Write(shown.JSON(text.Bytes())) // the client is gone
 }

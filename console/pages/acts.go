@@ -362,8 +362,8 @@ func did(q url.Values) string {
 		"never-remove":  "Removed: its addresses may be blocked again.",
 		"block":         "Blocked: gates refuse its requests.",
 		"ordered":       "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
-		"resume": "Accepted: its stage goes on within seconds, and a loss record in history says what is " +
-			"missing.",
+		"resume": "Accepted: its stage, where it runs, goes on within seconds, and a loss record in history says " +
+			"what was not read.",
 		"resume-again": "This gap had been accepted before: nothing has changed.",
 		"erase":        "Erased from history: the audit trail tells what, under a pseudonym.",
 		"erasing":      "The erasure goes on: the audit trail tells when it is done.",

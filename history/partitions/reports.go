@@ -104,7 +104,8 @@ func (s *Store) Accept(ctx context.Context, stream, via string, a ingest.Accepta
 		return audit.Write(ctx, tx, audit.Entry{Actor: a.By, Via: via, Action: "accept-gap", Object: object,
 			Reason: a.Reason,
 			Detail: fmt.Sprintf("source partition %d, first offset after the gap %d", a.GapSource, a.GapOffset),
-			Before: fmt.Sprintf("a gap in source partition %d that nobody has accepted", a.GapSource), After: fmt.Sprintf("passed over up to offset %d", a.GapOffset)})
+			Before: fmt.Sprintf("a gap in source partition %d that nobody has accepted", a.GapSource),
+			After:  fmt.Sprintf("may be passed over, up to offset %d", a.GapOffset)})
 	})
 	return news && err == nil, err
 }

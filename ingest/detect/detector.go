@@ -155,6 +155,7 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		d.leaving(ctx, a, err)
 		return err
 	}
 	d.log.Info("keyed partitions taken", "generation", a.Generation, "partitions", len(a.Partitions))
@@ -173,6 +174,9 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 	d.tally.forget(a.Partitions)
 	if ctx.Err() != nil {
 		return nil
+	}
+	if err != nil {
+		d.leaving(ctx, a, err)
 	}
 	return err
 }

@@ -292,9 +292,13 @@ func TestDetectLeavesANewerFormatAlone(t *testing.T) {
 		r := w.run("a", 0)
 		pass(5 * time.Second)
 		errs := fmt.Sprint(r.group.returned())
+		s := w.state(0)
 		r.stop(t)
 		if !strings.Contains(errs, "upgrade this process") {
 			t.Errorf("sessions ended with %s", errs)
+		}
+		if s.State != ingest.Halted || s.GapOffset != ingest.NoOffset || !strings.Contains(s.Reason, "upgrade this process") {
+			t.Errorf("operators are told %+v", s)
 		}
 	})
 }

@@ -76,7 +76,11 @@ func (o *owned) foldMessages(messages []traffic.Message) (done bool, err error) 
 		}
 		messages = messages[len(records):]
 		if unread != nil {
-			return true, o.unreadable(&messages[0], unread)
+			given, err := o.damaged(messages, unread)
+			if given == 0 {
+				return true, err
+			}
+			messages = messages[given:]
 		}
 	}
 	return false, nil
@@ -129,21 +133,50 @@ func (o *owned) foldRecords(messages []traffic.Message, records []detectors.Reco
 		case errors.As(err, &generation):
 			return true, err
 		default:
-			o.stop(halt{reason: fmt.Sprintf("keyed offset %d: %v", messages[0].Offset, err)})
-			return true, nil
+			given, err := o.damaged(messages[:1], err)
+			if given == 0 {
+				return true, err
+			}
+			messages, records = messages[given:], records[given:]
 		}
 	}
 	return false, nil
 }
 
-// unreadable handles a record that does not decode: one of a newer format is not this process's to touch, a damaged one
-// stops the partition, since what it said is unknown.
-func (o *owned) unreadable(m *traffic.Message, err error) error {
+// damaged handles records that came whole and say nothing that can be folded, of which messages begins with one: err says
+// what is wrong with it. What they said is unknown, so they stop the partition, as one gap, until an operator gives them
+// up; given is how many of them he has. One of a newer format is not this process's to touch.
+func (o *owned) damaged(messages []traffic.Message, err error) (given int, _ error) {
 	if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
-		return fmt.Errorf("keyed partition %d offset %d: %w", o.partition, m.Offset, err)
+		return 0, fmt.Errorf("keyed partition %d offset %d: %w", o.partition, messages[0].Offset, err)
 	}
-	o.stop(halt{reason: fmt.Sprintf("keyed offset %d cannot be read: %v", m.Offset, err)})
-	return nil
+	stretch := 1 + undecodable(messages[1:])
+	for n := stretch; n > 0; n-- { // he may have been shown less, where less of it had been fetched
+		next := messages[n-1].Offset + 1
+		if a, ok := o.accepted[gap{ingest.GapInKeyed, next}]; ok {
+			o.giveUp(next, a)
+			return n, nil
+		}
+	}
+	next := messages[stretch-1].Offset + 1
+	reason := fmt.Sprintf("keyed offset %d cannot be read: %v", messages[0].Offset, err)
+	if stretch > 1 {
+		reason = fmt.Sprintf("keyed offsets %d to %d cannot be read; the first: %v", messages[0].Offset, next-1, err)
+	}
+	o.stop(halt{reason: reason, gap: &gap{ingest.GapInKeyed, next}})
+	return 0, nil
+}
+
+// undecodable counts the records, from the first on, that do not decode, and whose format is known here.
+func undecodable(messages []traffic.Message) int {
+	for n := range messages {
+		var k detectors.Keyed
+		err := detectors.DecodeKeyed(messages[n].Value, &k)
+		if unknown := (*detectors.UnknownFormatError)(nil); err == nil || errors.As(err, &unknown) {
+			return n
+		}
+	}
+	return len(messages)
 }
 
 // learn gives the state a routing version. known is false while it is not loaded: then this partition waits for it, and no
@@ -217,9 +250,14 @@ func (o *owned) passUnreadable() {
 	if !ok {
 		return
 	}
-	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from", o.offset,
-		"to", b.Next, "by", a.By, "reason", a.Reason)
-	o.pending = append(o.pending, o.state.Rebase(o.offset, b.Next, "could not be read, and were given up"))
-	o.offset = b.Next
+	o.giveUp(b.Next, a)
 	o.readable.Answered()
+}
+
+// giveUp goes on at next, as an operator has accepted, without the records before it.
+func (o *owned) giveUp(next int64, a ingest.Acceptance) {
+	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from", o.offset,
+		"to", next, "by", a.By, "reason", a.Reason)
+	o.pending = append(o.pending, o.state.Rebase(o.offset, next, "could not be read, and were given up"))
+	o.offset = next
 }

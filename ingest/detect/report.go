@@ -2,10 +2,12 @@ package detect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // reportEvery is how often a session tells the store and the metrics how its partitions are, and looks for gaps that
@@ -21,12 +23,18 @@ type reporter struct {
 	d    *Detector
 	a    ingest.Assignment
 	next time.Time
-	busy chan struct{}            // holds a token while a report is under way
-	got  chan []ingest.Acceptance // what the last report found
+	busy chan struct{}   // holds a token while a report is under way
+	got  chan reportNews // what the last report found
+}
+
+// reportNews is what a report has found out beside the folding.
+type reportNews struct {
+	accepted []ingest.Acceptance
+	bounds   map[int]ingest.Bounds // of the logs that nobody fetches from, since their partitions stand
 }
 
 func newReporter(d *Detector, a ingest.Assignment) *reporter {
-	return &reporter{d: d, a: a, busy: make(chan struct{}, 1), got: make(chan []ingest.Acceptance, 1)}
+	return &reporter{d: d, a: a, busy: make(chan struct{}, 1), got: make(chan reportNews, 1)}
 }
 
 // stop waits for a report under way; its context is over.
@@ -44,12 +52,16 @@ func (r *reporter) due(ctx context.Context) {
 	}
 	r.next = now.Add(reportEvery)
 	var states []ingest.PartitionStatus
+	var standing []int
 	commits := map[int]ingest.Commit{}
 	open := map[string]int64{}
 	for p, o := range r.d.memory {
 		o.observe(now)
 		o.state.OpenEpisodes(func(rule string, n int64) { open[rule] += n })
 		states = append(states, o.describe())
+		if o.halt != nil || o.wants != 0 {
+			standing = append(standing, p)
+		}
 		commits[p] = o.commit(now)
 	}
 	r.d.metrics.rules.open(open)
@@ -60,13 +72,22 @@ func (r *reporter) due(ctx context.Context) {
 	}
 	go func() {
 		defer func() { <-r.busy }()
-		r.send(ctx, states, commits)
+		r.send(ctx, states, standing, commits)
 	}()
 }
 
-func (r *reporter) send(ctx context.Context, states []ingest.PartitionStatus, commits map[int]ingest.Commit) {
+func (r *reporter) send(
+	ctx context.Context, states []ingest.PartitionStatus, standing []int, commits map[int]ingest.Commit,
+) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	var news reportNews
+	if len(standing) > 0 {
+		news.bounds, _ = ingest.BoundsOfEach(ctx, r.d.opt.Log, standing) // what is away ends where it was last seen to
+	}
+	for i := range states {
+		states[i].End = max(states[i].End, news.bounds[states[i].Partition].End)
+	}
 	if err := r.a.Commits.Commit(ctx, commits); err != nil {
 		r.d.metrics.errors.WithLabelValues(callCommit).Inc()
 	}
@@ -74,34 +95,70 @@ func (r *reporter) send(ctx context.Context, states []ingest.PartitionStatus, co
 		r.d.metrics.errors.WithLabelValues(callReport).Inc()
 		return
 	}
-	accepted, err := r.d.opt.Partitions.Accepted(ctx, r.d.opt.Stream)
-	if err != nil {
+	var err error
+	if news.accepted, err = r.d.opt.Partitions.Accepted(ctx, r.d.opt.Stream); err != nil {
 		r.d.metrics.errors.WithLabelValues(callAcceptances).Inc()
 		return
 	}
 	select {
-	case r.got <- accepted:
+	case r.got <- news:
 	default:
 	}
 }
 
-// resume gives halted partitions the acceptances that were found.
+// resume gives partitions what was found: halted ones the acceptances, and how far their logs have grown.
 func (r *reporter) resume() {
 	select {
-	case accepted := <-r.got:
-		for _, o := range r.d.memory {
-			o.accept(accepted)
+	case news := <-r.got:
+		for p, o := range r.d.memory {
+			o.end = max(o.end, news.bounds[p].End)
+			o.accept(news.accepted)
 			if o.halt == nil || o.halt.gap == nil {
 				continue
 			}
-			if a, ok := o.accepted[*o.halt.gap]; ok {
-				o.halt = nil
+			a, ok := o.accepted[*o.halt.gap]
+			switch {
+			case !ok:
+				continue
+			case o.halt.gap.source == ingest.GapInKeyed:
+				o.giveUp(o.halt.gap.offset, a)
+			default:
 				r.d.log.Warn("gap accepted, keyed partition goes on", "partition", o.partition, "by", a.By, "reason", a.Reason)
 			}
+			o.halt = nil
 		}
 	default:
 	}
 }
+
+// leaving tells operators, as far as the store can be reached, that this process gives its partitions up, and why. The
+// error itself is the session's outcome.
+func (d *Detector) leaving(ctx context.Context, a ingest.Assignment, why error) {
+	if errors.Is(why, ingest.ErrFenced) {
+		return // they are at work elsewhere
+	}
+	ctx, cancel := context.WithTimeout(ctx, leavingTimeout)
+	defer cancel()
+	states := make([]ingest.PartitionStatus, 0, len(a.Partitions))
+	for _, p := range a.Partitions {
+		s := ingest.PartitionStatus{
+			Side: ingest.SideKeyed, Partition: p, Owner: d.opt.Owner, Address: d.opt.Address,
+			Watermark: traffic.BeforeTime,
+		}
+		if o := d.memory[p]; o != nil {
+			s = o.describe()
+		}
+		s.State, s.Reason = ingest.Halted, fmt.Sprintf("its process has left the consumer group of keyed: %v", why)
+		s.GapSource, s.GapOffset = ingest.GapInKeyed, ingest.NoOffset
+		states = append(states, s)
+	}
+	if err := d.opt.Partitions.Report(ctx, d.opt.Stream, states); err != nil {
+		d.metrics.errors.WithLabelValues(callReport).Inc()
+	}
+}
+
+// leavingTimeout bounds how long a process that leaves its group tries to say so: others wait for its partitions.
+const leavingTimeout = 2 * time.Second
 
 // describe says how a partition is: one that stands still says why.
 func (o *owned) describe() ingest.PartitionStatus {
