@@ -32,6 +32,10 @@ type Config struct {
 	TLS     *tls.Config // nil: no TLS
 	SASL    SASL        // zero: no authentication
 
+	// Uncommitted are topics of which records are read without waiting for the transactions that they are in, those of
+	// aborted ones, too. Where nothing transactional is meant to be written, nobody can hold up readers by a transaction.
+	Uncommitted []string
+
 	// The program leaves the times to their defaults; tests shorten them.
 
 	// RequestTimeout bounds each request, beside the time that a fetch may wait for records; default 10 s.

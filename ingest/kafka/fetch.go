@@ -21,7 +21,10 @@ import (
 // whole buffer alive, so a value that is kept for long should be copied.
 func (k *Client) Log(topic string) ingest.TimedLog {
 	k.metrics.beginLog(topic)
-	return &topicLog{k: k, topic: topic, backoffs: make(map[int]partitionBackoff), watch: newSilence(silentAfter)}
+	return &topicLog{
+		k: k, topic: topic, uncommitted: slices.Contains(k.cfg.Uncommitted, topic),
+		backoffs: make(map[int]partitionBackoff), watch: newSilence(silentAfter),
+	}
 }
 
 // topicLog implements Log. One request per leader is in flight for a position; where the leaders are several, an answer
@@ -29,6 +32,7 @@ func (k *Client) Log(topic string) ingest.TimedLog {
 type topicLog struct {
 	k           *Client
 	topic       string
+	uncommitted bool // see Config.Uncommitted
 	correlation atomic.Int32
 	failing     retry.Trouble
 	watch       *silence
@@ -201,7 +205,10 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 		case answer.code != 0:
 			part.Err = fmt.Errorf("fetching topic %s partition %d: %w", l.topic, p.Partition, answer.code)
 		default:
-			part.HighWatermark, part.Readable, part.LogStart = answer.highWatermark, answer.lastStable, answer.logStart
+			part.HighWatermark, part.LogStart = answer.highWatermark, answer.logStart
+			if !l.uncommitted { // else brokers say nothing, or what is of no interest
+				part.Readable = answer.lastStable
+			}
 			part.Err = l.records(&part.Fetched, answer, p, call.room)
 			// Where there is no room any more, nothing was looked at, and nothing is known of the batch.
 			needsFull = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && call.room.open()

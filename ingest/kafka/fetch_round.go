@@ -120,7 +120,7 @@ func (r *fetchRound) send(leader int32, positions []ingest.Position) {
 	request := &fetchRequest{
 		broker: leader, client: clientID, topic: l.topic, positions: positions,
 		wait: max(0, time.Until(r.ends)), bytes: l.k.cfg.fetchBytes, partitionBytes: l.k.cfg.partitionFetchBytes,
-		correlation: l.correlation.Add(1),
+		correlation: l.correlation.Add(1), uncommitted: l.uncommitted,
 	}
 	call := &fetchCall{positions: positions, room: r.room, notify: r.wake}
 	r.calls = append(r.calls, call)

@@ -24,6 +24,7 @@ type fetchRequest struct {
 	bytes          int // bound of the answer, passed only by a single batch
 	partitionBytes int // bound of a partition's share
 	correlation    int32
+	uncommitted    bool  // records of transactions that have not ended, or were aborted, as well
 	version        int16 // what the connection negotiated
 }
 
@@ -38,8 +39,16 @@ var (
 const (
 	leastFetchVersion = 5 // the first with the log's start; all brokers that know record format 2 have it
 	mostFetchVersion  = 11
-	readCommitted     = 1
+
+	readUncommitted, readCommitted = 0, 1 // isolation_level of KIP-98
 )
+
+func (r *fetchRequest) isolation() byte {
+	if r.uncommitted {
+		return readUncommitted
+	}
+	return readCommitted
+}
 
 // ApiKey is Fetch's.
 //
@@ -116,7 +125,7 @@ func (r *fetchRequest) encode() []byte {
 	b = be.AppendUint32(b, uint32(max(0, r.wait.Milliseconds())))
 	b = be.AppendUint32(b, 1) // answer as soon as there is anything
 	b = be.AppendUint32(b, uint32(r.bytes))
-	b = append(b, readCommitted)
+	b = append(b, r.isolation())
 	if r.version >= 7 {
 		b = be.AppendUint32(b, 0)          // no fetch session
 		b = be.AppendUint32(b, ^uint32(0)) // nor its epoch

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -61,4 +62,37 @@ func TestFetchTransactions(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Who reads a topic uncommitted waits for no transaction: records of open ones come, and of aborted ones, and the answer
+// names no place where readers end. Another topic of the same client is read committed.
+func TestFetchUncommitted(t *testing.T) {
+	kit := kafkakit.New(t)
+	topic, other := kit.Topic(1), kit.Topic(1)
+	for _, of := range []string{topic, other} {
+		kit.Put(of, map[int][]string{0: {"plain"}})
+		kit.Transact(of, false, "a0", "a1")
+		kit.Transact(of, true, "b0")
+		defer kit.Begin(of, "c0")(false)
+		kit.Put(of, map[int][]string{0: {"behind"}})
+	}
+	k := kit.Client(func(c *kafka.Config) { c.Uncommitted, c.Registerer = []string{topic}, nil })
+	for of, want := range map[string][]string{
+		topic: {"plain", "a0", "a1", "b0", "c0", "behind"},
+		other: {"plain", "b0"},
+	} {
+		log := k.Log(of)
+		if got := values(kit.Read(log, kafkakit.Positions(0, 0), len(want))[0]); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+	bounds, err := k.Log(topic).Bounds(kit.Ctx, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := kafkakit.Positions(bounds[0].End, 0)
+	answers, err := k.Log(topic).Fetch(kit.Ctx, at, 100*time.Millisecond)
+	if err != nil || len(answers) != 1 || answers[0].Readable > 0 {
+		t.Errorf("at the log's end: %+v, %v", answers, err)
+	}
 }

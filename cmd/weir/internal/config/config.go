@@ -41,14 +41,24 @@ type Config struct {
 
 // Kafka is where the topics are, and how migrate makes them.
 type Kafka struct {
-	Brokers     []string   `yaml:"brokers"`
-	TLS         TLS        `yaml:"tls"`
-	SASL        SASL       `yaml:"sasl"`
-	InstanceID  string     `yaml:"instance_id"` // group.instance.id of this process in the consumer groups; empty: none
+	Brokers    []string `yaml:"brokers"`
+	TLS        TLS      `yaml:"tls"`
+	SASL       SASL     `yaml:"sasl"`
+	InstanceID string   `yaml:"instance_id"` // group.instance.id of this process in the consumer groups; empty: none
+	// RequestsIsolation says whether events wait for the transactions that they were written in: ReadCommitted or
+	// ReadUncommitted.
+	RequestsIsolation string `yaml:"requests_isolation_level"`
+
 	Replication int        `yaml:"replication"` // of the topics that migrate creates
 	Partitions  Partitions `yaml:"partitions"`
 	Retention   Retention  `yaml:"retention"`
 }
+
+// The values of Kafka's isolation.level.
+const (
+	ReadCommitted   = "read_committed"
+	ReadUncommitted = "read_uncommitted"
+)
 
 // TLS is how a connection is encrypted.
 type TLS struct {
@@ -159,9 +169,10 @@ func Default() *Config {
 	return &Config{
 		Namespace: "weir",
 		Kafka: Kafka{
-			Brokers:     []string{"127.0.0.1:9092"},
-			Replication: 1,
-			Partitions:  Partitions{Requests: 8, Keyed: 64, Hits: 8},
+			Brokers:           []string{"127.0.0.1:9092"},
+			RequestsIsolation: ReadCommitted,
+			Replication:       1,
+			Partitions:        Partitions{Requests: 8, Keyed: 64, Hits: 8},
 			Retention: Retention{
 				Requests: Duration(Day), Keyed: Duration(Day), Hits: Duration(7 * Day), Blocks: Duration(7 * Day), Dead: Duration(7 * Day),
 			},

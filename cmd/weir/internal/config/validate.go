@@ -131,6 +131,7 @@ func (c *Kafka) check(k *checks) {
 	if !instanceID.MatchString(c.InstanceID) {
 		k.fail("kafka.instance_id", strconv.Quote(c.InstanceID), "up to 249 letters, digits, '.', '_' and '-', like no other process of the installation has")
 	}
+	k.oneOf("kafka.requests_isolation_level", c.RequestsIsolation, ReadCommitted, ReadUncommitted)
 	k.between("kafka.replication", c.Replication, 1, 32)
 	k.between("kafka.partitions.requests", c.Partitions.Requests, 1, 1024)
 	k.between("kafka.partitions.keyed", c.Partitions.Keyed, 1, 1024)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
@@ -74,8 +75,12 @@ func OpenKafka(c *config.Config, log *slog.Logger, registry prometheus.Registere
 	if err != nil {
 		return nil, err
 	}
+	var uncommitted []string
+	if c.Kafka.RequestsIsolation == config.ReadUncommitted {
+		uncommitted = []string{ingest.Live.Topics(c.Namespace).Requests}
+	}
 	return kafka.New(kafka.Config{
-		Brokers: c.Kafka.Brokers, TLS: secure, Logger: log, Registerer: registry,
+		Brokers: c.Kafka.Brokers, TLS: secure, Logger: log, Registerer: registry, Uncommitted: uncommitted,
 		SASL: kafka.SASL{
 			Mechanism: c.Kafka.SASL.Mechanism, User: c.Kafka.SASL.Username, Password: c.Kafka.SASL.Password.Reveal(),
 		},
