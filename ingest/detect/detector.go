@@ -151,16 +151,17 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 	defer beside.Wait()
 	defer endLoading()
 	beside.Go(func() { d.routings.run(loading) })
+	r := newReporter(d, a)
 	if err := d.takeAll(ctx, a); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.leaving(ctx, a, err)
+		r.leaving(ctx, err)
 		return err
 	}
 	d.log.Info("keyed partitions taken", "generation", a.Generation, "partitions", len(a.Partitions))
 	working, cancel := context.WithCancel(ctx)
-	w, r := startWriter(working, d), newReporter(d, a)
+	w := startWriter(working, d)
 	err := d.work(working, a, w, r)
 	cancel()
 	w.stop()
@@ -176,7 +177,7 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 		return nil
 	}
 	if err != nil {
-		d.leaving(ctx, a, err)
+		r.leaving(ctx, err)
 	}
 	return err
 }

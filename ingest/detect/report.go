@@ -133,14 +133,15 @@ func (r *reporter) resume() {
 
 // leaving tells operators, as far as the store can be reached, that this process gives its partitions up, and why. The
 // error itself is the session's outcome.
-func (d *Detector) leaving(ctx context.Context, a ingest.Assignment, why error) {
+func (r *reporter) leaving(ctx context.Context, why error) {
+	d := r.d
 	if errors.Is(why, ingest.ErrFenced) {
 		return // they are at work elsewhere
 	}
 	ctx, cancel := context.WithTimeout(ctx, leavingTimeout)
 	defer cancel()
-	states := make([]ingest.PartitionStatus, 0, len(a.Partitions))
-	for _, p := range a.Partitions {
+	states := make([]ingest.PartitionStatus, 0, len(r.a.Partitions))
+	for _, p := range r.a.Partitions {
 		s := ingest.PartitionStatus{
 			Side: ingest.SideKeyed, Partition: p, Owner: d.opt.Owner, Address: d.opt.Address,
 			Watermark: traffic.BeforeTime,
