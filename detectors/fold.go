@@ -58,6 +58,20 @@ func (p *Partition) fold(appended traffic.Time, k *Keyed, known []prefetched, ou
 	return out, nil
 }
 
+// lose leaves out an event of a lost version, which no rule counts. The first one of each version is told as a loss, once
+// more by whoever folds the log again, under the same id.
+func (p *Partition) lose(k *Keyed, out []Hit) []Hit {
+	p.counts.Lost++
+	if p.lost[k.Version] {
+		return out
+	}
+	if p.lost == nil {
+		p.lost = map[int64]bool{}
+	}
+	p.lost[k.Version] = true
+	return append(out, p.report.lost(k, &p.watermark))
+}
+
 // checkRules refuses an event whose rules are not known here, and a record of a kind that is not.
 func (p *Partition) checkRules(k *Keyed) error {
 	switch k.Kind {
@@ -70,6 +84,9 @@ func (p *Partition) checkRules(k *Keyed) error {
 	version := p.routings.get(k.Version)
 	if version == nil {
 		return &UnknownVersionError{Version: k.Version}
+	}
+	if version.lost {
+		return nil
 	}
 	bindings := version.bindings
 	for i, r := range k.Rules {
@@ -111,6 +128,9 @@ func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
 	p.trials.begin(k.Progress)
 	out = p.advance(p.watermark.event(k), out)
 	version := p.routings.get(k.Version)
+	if version.lost {
+		return p.lose(k, out)
+	}
 	if version.reset > p.resets {
 		out = p.applyResets(version.resets, out)
 	}

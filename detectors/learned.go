@@ -9,6 +9,7 @@ const KeptRoutings = 16
 // learned is a routing version, as a partition's records need it.
 type learned struct {
 	number   int64
+	lost     bool // nobody knows its rules any more
 	bindings []binding
 	blocks   [][]traffic.KeyField // the keys of the blocks that are tried, each once
 	resets   []keyReset           // those not applied yet when it was learned, ascending by since

@@ -54,6 +54,7 @@ type Partition struct {
 	resets   int64            // the newest routing version of which resets were applied; 0: none
 	format   int              // of snapshots: what every process of the stream can read
 	snapshot *SnapshotEncoder // the snapshot under way
+	lost     map[int64]bool   // the lost versions whose first event was met here, no part of the state; see lose
 
 	counts Counts
 
@@ -69,6 +70,7 @@ type Counts struct {
 	Events     int64 // accepted event records
 	Duplicates int64 // event records that the fence dropped
 	Ticks      int64
+	Lost       int64 // accepted event records of routing versions that the rule store has lost, which no rule counts
 	// Counted are (event, rule) pairs that fed a window. The others were left out: Late, OutOfOrder and MissingValue say
 	// why, as Uncounted has it, and TakeRuleEvents by rule. Each pair is in one of the four, whatever stands beside the rule's
 	// limit; a pending version is a rule here.
@@ -114,7 +116,7 @@ func NewPartition(cfg Config) *Partition {
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(plan *Plan) {
 	r := plan.routing
-	v := &learned{number: r.Number, blocks: blockKeys(plan.rules), bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
+	v := &learned{number: r.Number, lost: r.Lost, blocks: blockKeys(plan.rules), bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
 	if n := len(v.resets); n > 0 {
 		v.reset = v.resets[n-1].since
 	}

@@ -15,7 +15,7 @@ type metrics struct {
 	partitions *partitionMetrics
 	lags       *ingest.Lags
 
-	events, duplicates, ticks, losses, resets, snapshotBytes        prometheus.Counter
+	events, duplicates, ticks, losses, resets, snapshotBytes, lost  prometheus.Counter
 	trialsForgotten, goodForgotten, runningLeftOut, approachDropped prometheus.Counter
 	errors, restores, evicted                                       *prometheus.CounterVec // call; outcome; reason
 	snapshotSeconds, snapshotPause                                  prometheus.Histogram
@@ -44,7 +44,9 @@ func newMetrics(opt *Options) (*metrics, error) {
 	}
 	m := &metrics{
 		rules: newRuleMetrics(), partitions: newPartitionMetrics(opt),
-		events:          counter("events_total", "Event records accepted by the fence. Of what a process that crashed had counted since its newest snapshot, its successor counts the last two minutes again, and all of it where the process had lived for less."),
+		events: counter("events_total", "Event records accepted by the fence. Of what a process that crashed had counted since its newest snapshot, its successor counts the last two minutes again, and all of it where the process had lived for less."),
+		lost: counter("lost_version_events_total", "Events that no rule counts, since the rule store has lost "+
+			"the routing version that they were routed by."),
 		duplicates:      counter("duplicates_total", "Event records dropped by the fence; expected after a router's restart."),
 		ticks:           counter("ticks_total", "Progress ticks folded."),
 		losses:          counter("losses_total", "Losses that the hits topic has acknowledged: gaps and holes that an operator accepted, and records that were deleted before they were read. A gap in requests is one."),
@@ -128,6 +130,7 @@ func (m *metrics) add(now, last detectors.Counts) {
 	m.events.Add(float64(now.Events - last.Events))
 	m.duplicates.Add(float64(now.Duplicates - last.Duplicates))
 	m.ticks.Add(float64(now.Ticks - last.Ticks))
+	m.lost.Add(float64(now.Lost - last.Lost))
 	m.resets.Add(float64(now.Reset - last.Reset))
 	m.trialsForgotten.Add(float64(now.TrialsEvicted - last.TrialsEvicted))
 	m.goodForgotten.Add(float64(now.GoodEvicted - last.GoodEvicted))

@@ -62,6 +62,9 @@ func (s *session) apply(ctx context.Context) error {
 func (s *session) adopt(ctx context.Context, f *observation, granted []ingest.Acceptance) error {
 	s.idle[f.partition].log.Answered()
 	at, no := s.r.judge(f.partition, f.commit, f.has, f.log)
+	if f.lost != 0 {
+		at, no = s.announceAnew(f, at, no)
+	}
 	if no == nil {
 		src := &source{partition: f.partition, at: at, version: f.version}
 		s.add(src)
@@ -81,6 +84,28 @@ func (s *session) adopt(ctx context.Context, f *observation, granted []ingest.Ac
 		}
 	}
 	return nil
+}
+
+// announceAnew takes back what a partition's commit has announced under a version that the rule store has lost: nobody
+// can route it so again. It is announced once more, under a version that is there. Of what had been appended under the
+// lost one no rule counts anything, and keyed partitions that have it drop what comes again.
+func (s *session) announceAnew(
+	f *observation, at ingest.Announcement, no *refusal,
+) (ingest.Announcement, *refusal) {
+	anew := func(a ingest.Announcement) ingest.Announcement {
+		a.End, a.Version = a.Offset, 0
+		return a
+	}
+	if no == nil {
+		s.r.opt.Logger.Warn("routing version of a commit is lost: what it announced is routed by the newest",
+			"partition", f.partition, "version", f.lost, "offset", at.Offset, "end", at.End)
+		return anew(at), nil
+	}
+	if no.resume != nil {
+		resume := anew(*no.resume)
+		no = &refusal{reason: no.reason, resume: &resume, short: no.short}
+	}
+	return at, no
 }
 
 // resume passes an accepted gap, behind which src stands: a loss record in every keyed partition first, which moves each

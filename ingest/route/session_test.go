@@ -286,6 +286,44 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 	}
 }
 
+// What a commit announced under a routing version that the rule store has lost is announced and routed by the newest one,
+// each event once.
+func TestRouteAnnouncesAnewWhatALostVersionHad(t *testing.T) {
+	calmWorld(t, func(w *world) {
+		w.append(0, 6)
+		w.routing = func(number int64) *rules.Routing {
+			r := simRouting(number)
+			if number == 1 {
+				r.Rules, r.Allow, r.Lost = nil, nil, true
+			}
+			return r
+		}
+		w.released[2] = w.begin
+		for v := 3; v < len(w.released); v++ {
+			w.released[v] = traffic.EndOfTime
+		}
+		w.commits[0] = (&ingest.Announcement{Generation: 7, Offset: 2, End: 4, Version: 1,
+			Prev: sentBefore(2, simKeyed)}).Commit()
+	}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+		rest(ctx, 10*time.Second)
+		if st := w.state(0); w.commit(0).Offset != 6 || st.State != ingest.Running {
+			t.Errorf("offset %d, reported %+v", w.commit(0).Offset, st)
+		}
+		routed := map[int64]bool{}
+		for _, k := range flat(w.keyedOf(t, detectors.KeyedEvent, 0)) {
+			routed[k.Offset] = true
+			if k.Version != 2 {
+				t.Errorf("offset %d was routed by version %d", k.Offset, k.Version)
+			}
+		}
+		for offset := range int64(6) {
+			if routed[offset] != (offset >= 2) {
+				t.Errorf("offset %d: routed %t", offset, routed[offset])
+			}
+		}
+	})
+}
+
 // TestRouteWaitsForTheFirstVersion: before there is one, nothing is announced, and a partition with events is not idle.
 func TestRouteWaitsForTheFirstVersion(t *testing.T) {
 	calmWorld(t, func(w *world) {

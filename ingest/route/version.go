@@ -17,7 +17,8 @@ import (
 // routingVersion is one routing version, compiled.
 type routingVersion struct {
 	number     int64
-	format     int // of the keyed records
+	lost       bool // the rule store does not have it any more
+	format     int  // of the keyed records
 	decoder    format.Decoder
 	identifier *traffic.Identifier
 	index      *rules.Index
@@ -105,7 +106,7 @@ func compileAfter(before *routingVersion, r *rules.Routing, opt *Options) (*rout
 		return nil, unfit("identity map: %w", err)
 	}
 	v := &routingVersion{
-		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier,
+		number: r.Number, lost: r.Lost, format: r.RecordFormat, decoder: decoder, identifier: identifier,
 	}
 	extras := r.Extras()
 	v.extras = extras.Fields

@@ -48,6 +48,7 @@ type observation struct {
 	log       ingest.Bounds
 	version   *routingVersion // of the commit; nil when it names none
 	away      error           // why log is not known: its leader does not answer
+	lost      int64           // the version of the commit where the rule store has lost it; 0: it has not
 }
 
 func newWatcher(r *Router, commits ingest.Commits, wake chan<- struct{}) *watcher {
@@ -145,6 +146,9 @@ func (w *watcher) lookAtPartitions(ctx context.Context) error {
 		if f.version, err = w.versionOf(ctx, f.commit); err != nil {
 			w.tell(func() { w.seen.unfit = err })
 			return nil
+		}
+		if f.version != nil && f.version.lost {
+			f.version, f.lost = nil, f.version.number
 		}
 		found = append(found, f)
 	}

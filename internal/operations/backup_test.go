@@ -115,6 +115,7 @@ func (c *clerk) abuse(device string, n int) {
 
 type episode struct {
 	ID     string `json:"id"`
+	Rule   string `json:"rule"`
 	Events int64  `json:"events"`
 }
 

@@ -143,8 +143,9 @@ func (in *Installation) Router() (*route.Router, error) {
 		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.SecretID,
 		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:    in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
-		Routings: in.History.Rules, Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
+		Group:      in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
+		Routings:   rulestore.StageRoutings{Store: in.History.Rules},
+		Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
@@ -172,8 +173,9 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 		IdleMargin: time.Duration(in.Config.Detect.IdleMargin),
 		Budget:     in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
 		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
-		Group:    in.kafkaGroup(ingest.StageDetect, in.Names.Keyed),
-		Routings: in.History.Rules, Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,
+		Group:       in.kafkaGroup(ingest.StageDetect, in.Names.Keyed),
+		Routings:    rulestore.StageRoutings{Store: in.History.Rules},
+		Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
