@@ -26,6 +26,10 @@ func (e *UnknownFormatError) Error() string {
 // maxExtraValues bounds Keyed.Extra when a record is read.
 const maxExtraValues = 1 << 16
 
+// formatsAhead is by how much the format or kind of a record may exceed those known here and still be a newer build's.
+// What is further away, as all text is, was not written by weir.
+const formatsAhead = 16
+
 // DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of its slices. k.Sample and the texts
 // of k.Identity and k.Extra alias b, which must stay as it is while k is used.
 // A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
@@ -33,7 +37,11 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 	if len(b) < 2 {
 		return fmt.Errorf("%w: %d bytes, at least 2 are needed", ErrRecord, len(b))
 	}
-	if !KnowsRecordFormat(int(b[0])) {
+	switch format := int(b[0]); {
+	case KnowsRecordFormat(format):
+	case format == 0 || format > RecordFormat+formatsAhead:
+		return fmt.Errorf("%w: it begins with byte %#x, which no format of weir's is near to", ErrRecord, b[0])
+	default:
 		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprint(b[0]), Known: KnownRecordFormats()}
 	}
 	// Field by field: a whole record would be built beside, and copied with its pointers.
@@ -60,6 +68,9 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 		k.Clock = traffic.Time(r.varint())
 	case KeyedLoss:
 	default:
+		if k.Kind == 0 || k.Kind > KeyedLoss+formatsAhead {
+			return fmt.Errorf("%w: kind %d", ErrRecord, k.Kind)
+		}
 		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprintf("%d kind %d", k.Format, k.Kind), Known: "kinds 1 to 3"}
 	}
 	if r.err == nil && k.Prev < NoOffset {

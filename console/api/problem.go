@@ -233,6 +233,9 @@ func (e *httpError) problem() Problem {
 	return Problem{Type: problemType + kind, Title: e.title, Status: e.status, Detail: e.detail, Release: e.release}
 }
 
+// clientClosed is the status of a request that its client gave up, as nginx has it in logs.
+const clientClosed = 499
+
 // fail answers with a problem. What is wrong here is logged whole: the answer names no server.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err error) {
 	p := problemOf(err)
@@ -248,8 +251,9 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err
 		p.Detail = acts.Words(mask, actor, err)
 	}
 	p = access.Show(mask, p)
-	if r.Context().Err() != nil { // the client is gone
-		p.Status = 499
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() != nil {
+		// The client is gone, or has half closed its connection and waits: without an answer it would get a 200.
+		p.Status, p.Title = clientClosed, "the request was given up before it was answered"
 	} else if p.Status >= http.StatusInternalServerError {
 		a.o.Logger.Warn("a request to the API could not be answered", "operation", operation, "error", err)
 	}
@@ -258,9 +262,6 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	a.requests.WithLabelValues(operation, strconv.Itoa(p.Status)).Inc()
-	if p.Status == 499 {
-		return
-	}
 	later := p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
 	if later && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "2")

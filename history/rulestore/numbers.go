@@ -51,7 +51,7 @@ func begin(ctx context.Context, tx pgx.Tx) (floor int64, err error) {
 // raiseFloor raises the floor to the clock, and beyond least.
 func raiseFloor(ctx context.Context, tx pgx.Tx, least int64) (floor int64, err error) {
 	err = tx.QueryRow(ctx, `UPDATE rule_numbers
-		SET floor = greatest(floor + 1, $1 + 1, extract(epoch FROM clock_timestamp())::bigint - $2)
+		SET floor = greatest(floor + 1, $1::bigint + 1, extract(epoch FROM clock_timestamp())::bigint - $2::bigint)
 		RETURNING floor`, least, int64(numbersSince)).Scan(&floor)
 	return floor, err
 }

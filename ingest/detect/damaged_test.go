@@ -92,3 +92,21 @@ func TestDetectGoesOnBehindRecordsThatSayNothing(t *testing.T) {
 		}
 	})
 }
+
+// What no build of weir has written stops its partition alone: text is no record of a newer build.
+func TestDetectTakesTextForNoNewerRecord(t *testing.T) {
+	for _, text := range []string{"says nothing", `{"v":1}`, "\x08junk", "\x00\x00\x00", "\xff\xff\xff"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newDetectWorld(t, 2)
+			w.fill(30)
+			w.keyed[0][5].Value = []byte(text)
+			r := w.watch("a", func(*detect.Options) {}, 0, 1)
+			pass(10 * time.Second)
+			w.halted(t, 5, 6, "keyed offset 5 cannot be read")
+			if s := w.state(1); s.State != ingest.Running {
+				t.Errorf("%q: the other partition reported %+v", text, s)
+			}
+			r.stop(t)
+		})
+	}
+}
