@@ -39,9 +39,9 @@ func MayBlockMore(prev, next *Document) (reasons []string) {
 	because(n.Limit >= p.Limit, "limit %d → %d: fires earlier", p.Limit, n.Limit)
 	lower, _ := tiersMayBlockMore(&p, &n)
 	because(!lower || n.Limit < p.Limit, "tiers %s → %s: may fire earlier for some events", orNone(describeTiers(p.Tiers)), orNone(describeTiers(n.Tiers)))
-	because(p.Match.includes(n.Match), "match %s → %s: watches requests that it did not watch before", describeMatch(p.Match), describeMatch(n.Match))
+	because(p.Match.Includes(n.Match), "match %s → %s: watches requests that it did not watch before", describeMatch(p.Match), describeMatch(n.Match))
 	if held, holds := p.Reach(), n.Reach(); p.Block.Match != nil || n.Block.Match != nil {
-		because(held.includes(holds), "block.match %s → %s: holds requests that it did not hold before", describeMatch(held), describeMatch(holds))
+		because(held.Includes(holds), "block.match %s → %s: holds requests that it did not hold before", describeMatch(held), describeMatch(holds))
 	}
 	because(p.Lateness == n.Lateness, "lateness %s → %s: other events are counted", duration.Format(p.Lateness), duration.Format(n.Lateness))
 	because(n.MaxLag <= p.MaxLag, "max_lag %s → %s: blocks on older evidence", duration.Format(p.MaxLag), duration.Format(n.MaxLag))
@@ -65,7 +65,7 @@ func describeAllow(names []string) string { return "[" + strings.Join(names, ", 
 // whose match widens it may miss some; these have reasons already.
 func countingReasons(p, n *Document) (reasons []string) {
 	_, higher := tiersMayBlockMore(p, n)
-	narrower := !sameMatch(p.Match, n.Match) && p.Match.includes(n.Match)
+	narrower := !sameMatch(p.Match, n.Match) && p.Match.Includes(n.Match)
 	fewer := !includesAll(p.Allow, n.Allow) // sources that are left out from now on
 	a := n.Counting()
 	if narrower && !(p.monotone() && n.monotone()) {
@@ -92,8 +92,8 @@ func countingReasons(p, n *Document) (reasons []string) {
 	return reasons
 }
 
-// includes reports whether m watches every request that narrow watches.
-func (m Match) includes(narrow Match) bool {
+// Includes reports whether m watches every request that narrow watches, as far as that can be shown simply.
+func (m Match) Includes(narrow Match) bool {
 	if len(m.Methods) > 0 {
 		if len(narrow.Methods) == 0 {
 			return false

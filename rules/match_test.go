@@ -234,7 +234,7 @@ func TestIncludesIsSound(t *testing.T) {
 			narrow.Hosts, narrow.Statuses = drawMatch(t, "more").Hosts, drawMatch(t, "more").Statuses
 		}
 		wide, narrow = wide.normal(), narrow.normal()
-		if !wide.includes(narrow) {
+		if !wide.Includes(narrow) {
 			return
 		}
 		included++

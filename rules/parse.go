@@ -41,6 +41,9 @@ type Environment struct {
 	AllowLists []string
 	// Tests, unless it is nil, reads the tests of each document without a problem. Without it, tests are only known to be a list.
 	Tests TestReader
+	// Bounded, unless it is nil, says what of a document reaches beyond what its owner's rules may; nil: nothing does.
+	// It is warned about.
+	Bounded func(*Document) *Problem
 }
 
 // TestReader reads what a document says under tests. The language is that of stories, which this package does not know.

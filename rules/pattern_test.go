@@ -211,7 +211,7 @@ func TestIncludesInEveryReading(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "odd") == 0 { // raw, or from before there was a normal form
 			n.Path = rapid.SampledFrom([]string{"/a/../", "//", "/./", "/%61/"}).Draw(t, "prefix") + strings.TrimPrefix(w.Path, "/")
 		}
-		if !w.includes(n) {
+		if !w.Includes(n) {
 			apart++
 			return
 		}
@@ -242,7 +242,7 @@ func TestIncludesInEveryReading(t *testing.T) {
 		{Match{Path: "/{y}"}, Match{Path: "/x/../{y}", PathAs: PathRaw}, false},
 		{Match{Path: "/b*"}, Match{Path: "/a/../b*"}, false},
 	} {
-		if got := c.wide.includes(c.narrow); got != c.want {
+		if got := c.wide.Includes(c.narrow); got != c.want {
 			t.Errorf("%s includes %s: got %v, want %v", describeMatch(c.wide), describeMatch(c.narrow), got, c.want)
 		}
 	}
@@ -256,7 +256,7 @@ func TestMatchIncludesMethods(t *testing.T) {
 		{"", "", true}, {"", "GET", true}, {"GET", "", false}, {"GET", "GET", true},
 		{"GET POST", "POST", true}, {"POST", "GET POST", false},
 	} {
-		if got := (Match{Methods: strings.Fields(c.wide)}).includes(Match{Methods: strings.Fields(c.narrow)}); got != c.want {
+		if got := (Match{Methods: strings.Fields(c.wide)}).Includes(Match{Methods: strings.Fields(c.narrow)}); got != c.want {
 			t.Errorf("[%s] includes [%s]: got %v, want %v", c.wide, c.narrow, got, c.want)
 		}
 	}

@@ -41,6 +41,11 @@ func (d *Document) warn(env Environment, report func(Problem)) {
 		carried("count.distinct", k)
 	}
 	d.hazards(report)
+	if env.Bounded != nil {
+		if p := env.Bounded(d); p != nil {
+			report(*p)
+		}
+	}
 }
 
 // warnMatch reports what no request has. The members of m stand under prefix.

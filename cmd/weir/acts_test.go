@@ -161,8 +161,8 @@ func served(t *testing.T) (a *api.API, byPage []access.Route) {
 	}
 	a, err = api.New(api.Options{
 		Acts: struct{ acts.Acts }{}, Health: func() api.Health { return api.Health{} }, Logger: log,
-		Registerer: prometheus.NewRegistry(),
-		Reveal:     func(context.Context, access.Actor, reveal.Request) (string, error) { return "", nil },
+		Registerer: prometheus.NewRegistry(), Witness: struct{ access.Witness }{},
+		Reveal: func(context.Context, access.Actor, reveal.Request) (string, error) { return "", nil },
 		Reader: &api.Reader{
 			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
 			Blocks: struct{ api.Blocks }{}, Clock: now,
@@ -177,12 +177,12 @@ func served(t *testing.T) (a *api.API, byPage []access.Route) {
 		Rules: struct{ pages.Rules }{}, History: struct{ pages.History }{}, Blocks: struct{ pages.Blocks }{},
 		Explorer: struct{ pages.Explorer }{},
 		Evidence: struct{ pages.Evidence }{}, Views: struct{ pages.Views }{}, Acts: struct{ pages.Acts }{},
-		Pulse: func() console.Pulse { return console.Pulse{} }, Clock: now, Logger: log,
+		Pulse: func() console.Pulse { return console.Pulse{} }, Clock: now, Logger: log, Witness: struct{ access.Witness }{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := access.NewMux(func(http.ResponseWriter, *http.Request, error) {})
+	mux := access.NewMux(func(http.ResponseWriter, *http.Request, error) {}, nil)
 	revealer.AddTo(mux)
 	return a, append(p.Routes(), mux.Routes()...)
 }

@@ -22,7 +22,7 @@ import (
 
 func dashboardsCommand(a *app) *cobra.Command {
 	return family("dashboards", "Grafana's dashboards and Prometheus' alerts of weir",
-		"  weir dashboards generate\n  weir dashboards push --grafana http://grafana:3000 --dry-run",
+		"  weir dashboards generate\n  weir dashboards push --grafana https://grafana.example.com --dry-run",
 		dashboardsGenerateCommand(a), dashboardsPushCommand(a))
 }
 
@@ -121,7 +121,7 @@ The token is that of a service account with the role Editor. It is read from $GR
 is named. Without a token the name and password in the address are used, if there are any.
 
 Alerts are no part of it: Prometheus reads them from a file, see weir dashboards generate.`,
-		Example: `  weir dashboards push --grafana http://grafana:3000 --dry-run
+		Example: `  weir dashboards push --grafana https://grafana.example.com --dry-run
   weir dashboards push --grafana https://example.com/grafana --folder Gateways --token-file /run/secrets/grafana`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {

@@ -42,14 +42,16 @@ type permission struct {
 	least Role
 	// owned acts concern one rule or list: who is Owner may do them to his own, and an act on none of anybody's is the admin's.
 	owned bool
+	// witnessed acts change nothing that has an entry of the audit trail of its own: routers write one, see Mux.
+	witnessed bool
 }
 
 var permissions = [...]permission{
 	{act: Public, least: Nobody},
 	{act: View, least: Viewer},
 	{act: Self, least: Viewer},
-	{act: Export, least: Analyst},
-	{act: SaveView, least: Analyst},
+	{act: Export, least: Analyst, witnessed: true},
+	{act: SaveView, least: Analyst, witnessed: true},
 	{act: Reveal, least: Analyst},
 	{act: Release, least: Analyst},
 	{act: Promote, least: Owner, owned: true},
@@ -84,6 +86,12 @@ func Least(act Act) (role Role, owned, ok bool) {
 		return Admin, false, false
 	}
 	return permissions[i].least, permissions[i].owned, true
+}
+
+// Witnessed reports whether routers write the entry of the audit trail about an act. Of the others that are in the trail
+// whoever carries them out does.
+func Witnessed(act Act) bool {
+	return slices.ContainsFunc(permissions[:], func(p permission) bool { return p.act == act && p.witnessed })
 }
 
 // Forbidden is why somebody may not do something. Its text is made for the person who asked.

@@ -28,24 +28,54 @@ func Changes(method string) bool {
 
 // Mux is an http.ServeMux whose routes are all described: no handler can be added without saying what its caller must be allowed to
 // do, and each request is asked for that before the handler runs. Which rule it is, and so whose, the handler learns; it asks May.
+// Acts that are Witnessed are in the audit trail before their handler runs.
 type Mux struct {
-	mux    *http.ServeMux
-	refuse func(w http.ResponseWriter, r *http.Request, err error)
-	routes []Route
+	mux     *http.ServeMux
+	refuse  func(w http.ResponseWriter, r *http.Request, err error)
+	witness Witness
+	routes  []Route
 }
 
-// NewMux makes a Mux without routes. refuse answers a request whose actor may not do the route's act: it gets a *Forbidden.
-func NewMux(refuse func(w http.ResponseWriter, r *http.Request, err error)) *Mux {
-	return &Mux{mux: http.NewServeMux(), refuse: refuse}
+// Witness writes down in the audit trail that an actor does a Witnessed act, before it is done. Its error is an
+// *UnwrittenError.
+type Witness interface {
+	Tell(r *http.Request, actor Actor, act Act) error
+}
+
+// UnwrittenError says that an act was not done, since it cannot be written down who does it.
+type UnwrittenError struct {
+	Act   Act
+	Cause error
+}
+
+func (e *UnwrittenError) Error() string {
+	return fmt.Sprintf("%s: it cannot be written down just now who asks, and so nothing is told or done", e.Act)
+}
+
+func (e *UnwrittenError) Unwrap() error { return e.Cause }
+
+// NewMux makes a Mux without routes. refuse answers a request whose actor may not do the route's act: it gets a
+// *Forbidden, or a witness' *UnwrittenError. Without a witness there is no route whose act is Witnessed.
+func NewMux(refuse func(w http.ResponseWriter, r *http.Request, err error), witness Witness) *Mux {
+	return &Mux{mux: http.NewServeMux(), refuse: refuse, witness: witness}
 }
 
 // Handle adds a route. A description that contradicts itself, or a pattern that is there already, panics, as http.ServeMux does.
 func (m *Mux) Handle(route Route, handler http.Handler) {
-	if err := route.check(); err != nil {
+	err := route.check()
+	if err == nil && m.witness == nil && Witnessed(route.Act) {
+		err = fmt.Errorf("act: got %s, of which nobody would write down who does it; allowed: with a Witness", route.Act)
+	}
+	if err != nil {
 		panic(fmt.Sprintf("route %s %s: %v", route.Method, route.Pattern, err))
 	}
 	m.mux.Handle(route.Method+" "+route.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := MayAny(From(r.Context()), route.Act); err != nil {
+		actor := From(r.Context())
+		err := MayAny(actor, route.Act)
+		if err == nil && Witnessed(route.Act) {
+			err = m.witness.Tell(r, actor, route.Act)
+		}
+		if err != nil {
 			m.refuse(w, r, err)
 			return
 		}

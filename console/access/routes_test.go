@@ -10,7 +10,7 @@ func TestRoutesAreDescribedAndAsked(t *testing.T) {
 	served := ""
 	m := NewMux(func(w http.ResponseWriter, _ *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
-	})
+	}, nil)
 	routes := []Route{
 		{Method: "GET", Pattern: "/rules/{id}", Act: View},
 		{Method: "POST", Pattern: "/rules/{id}/promote", Act: Promote, Rule: "id"},
@@ -61,6 +61,7 @@ func TestRoutesThatSayTooLittlePanic(t *testing.T) {
 		{}, {Method: "GET", Pattern: "/a"}, {Method: "GET", Pattern: "/a", Act: "look"}, {Method: "", Pattern: "/a", Act: View},
 		{Method: "POST", Pattern: "/a", Act: Promote}, {Method: "POST", Pattern: "/a/{id}", Act: Promote, Rule: "rule"},
 		{Method: "POST", Pattern: "/a", Act: View}, {Method: "POST", Pattern: "/a/{id}", Act: Promote, Rule: "id", Body: true},
+		{Method: "GET", Pattern: "/a", Act: Export}, {Method: "POST", Pattern: "/a", Act: SaveView}, // without a witness
 	} {
 		func() {
 			defer func() {
@@ -68,7 +69,57 @@ func TestRoutesThatSayTooLittlePanic(t *testing.T) {
 					t.Errorf("%+v is taken", route)
 				}
 			}()
-			NewMux(nil).Handle(route, http.NotFoundHandler())
+			NewMux(nil, nil).Handle(route, http.NotFoundHandler())
 		}()
+	}
+}
+
+// told is a Witness that refuses where it is told to.
+type told struct {
+	did     []string
+	refuses error
+}
+
+func (w *told) Tell(r *http.Request, actor Actor, act Act) error {
+	w.did = append(w.did, actor.Name+" "+string(act)+" "+r.URL.Path)
+	return w.refuses
+}
+
+// What leaves no entry of the audit trail by itself is written down before it is done, or not done.
+func TestWitnessedActsAreWrittenDownBefore(t *testing.T) {
+	for _, act := range Acts() {
+		trail, refused, served := &told{}, error(nil), 0
+		m := NewMux(func(_ http.ResponseWriter, _ *http.Request, err error) { refused = err }, trail)
+		route := Route{Method: "POST", Pattern: "/a/{rule}", Act: act, Rule: "rule"}
+		if act == Export || act == View {
+			route.Method = "GET"
+		}
+		m.HandleFunc(route, func(http.ResponseWriter, *http.Request) {
+			if served++; Witnessed(act) != (len(trail.did) == 1) {
+				t.Errorf("%s: served with %q written down", act, trail.did)
+			}
+		})
+		ask := func(role Role) {
+			r := httptest.NewRequest(route.Method, "/a/b", nil)
+			m.ServeHTTP(httptest.NewRecorder(), r.WithContext(With(r.Context(), Actor{Name: "ann", Role: role})))
+		}
+		least, _, _ := Least(act)
+		if least > Viewer {
+			ask(least - 1)
+			if refused == nil || served != 0 || len(trail.did) != 0 {
+				t.Errorf("%s: who may not: got %v, %d served, %q written down; allowed: nothing", act, refused, served,
+					trail.did)
+			}
+		}
+		if ask(Admin); served != 1 {
+			t.Errorf("%s: got %d served; allowed: 1", act, served)
+		}
+		trail.did, trail.refuses = nil, &UnwrittenError{Act: act}
+		if ask(Admin); Witnessed(act) != (served == 1) || Witnessed(act) != (refused == trail.refuses) {
+			t.Errorf("%s with the trail away: got %d served, %v", act, served, refused)
+		}
+	}
+	if !Witnessed(Export) || !Witnessed(SaveView) || Witnessed(View) || Witnessed(Promote) || Witnessed("dance") {
+		t.Error("export and save-view alone are written down by routers")
 	}
 }

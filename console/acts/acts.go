@@ -25,11 +25,12 @@ import (
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/bounds"
 	"github.com/weirhq/weir/traffic"
 )
 
 // Acts is what people do to an installation: Service does it here, console/remote asks a server to. All of them check
-// the actor and the reason first. Their errors are *access.Forbidden, *Invalid, *UnknownName, *ChangedError,
+// the actor and the reason first. Their errors are *access.Forbidden, *BeyondError, *Invalid, *UnknownName, *ChangedError,
 // *GapChangedError, *NotStoppedError, *UnfinishedError, what the rule store refuses with, and what is away.
 type Acts interface {
 	// Evidence gathers what a promotion would be judged by. It changes nothing.
@@ -136,6 +137,8 @@ type Options struct {
 	Orders    Orders
 	Knows     Knows
 	Trials    Trials // nil: nothing is tried
+	// Bounds are what the rules of owners may reach; nil: nobody is bound.
+	Bounds bounds.Bounds
 	// Masking says who is shown pseudonyms; its zero value: nobody.
 	Masking Masking
 	// Partitions has what stages report of partitions.

@@ -97,8 +97,17 @@ func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRe
 	if r.Remove {
 		action, change = "remove-entry", removeEntries(entries)
 	}
-	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, audit.Entry{Actor: actor.Name, Via: actor.Via, Action: action, Reason: r.Reason}, func(l *rules.AllowList) error {
+	within := bounded{s.o.Bounds, actor, access.Allow}
+	by, err := within.naming(ctx, s.o.Rules, r.List)
+	if err != nil {
+		return AllowDone{}, err
+	}
+	entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: action, Reason: r.Reason}
+	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, entry, func(l *rules.AllowList) error {
 		if err := access.May(actor, access.Allow, l.Owner); err != nil {
+			return err
+		}
+		if err := within.list(l.ID, l.Owner, by...); err != nil {
 			return err
 		}
 		return change(l)
@@ -277,7 +286,8 @@ func (s *Service) ResetCount(ctx context.Context, actor access.Actor, r ResetReq
 		return rulestore.CounterResetDone{}, err
 	}
 	done, err := s.o.Rules.ResetCounter(ctx, rulestore.CounterReset{
-		Rule: r.Rule, Subject: r.Subject, By: actor.Name, Via: actor.Via, Reason: r.Reason, Check: check(actor, access.Reset, ""),
+		Rule: r.Rule, Subject: r.Subject, By: actor.Name, Via: actor.Via, Reason: r.Reason,
+		Check: s.o.checkWithin(actor, access.Reset, ""),
 	})
 	if err != nil {
 		return rulestore.CounterResetDone{}, s.misnamed(ctx, r.Rule, err)

@@ -269,8 +269,8 @@ func TestEveryActIsAudited(t *testing.T) {
 	}
 	methods := map[string]bool{"Evidence": true, "Close": true, "NeverBlockList": true, "Partitions": true, "Try": true}
 	done := map[access.Act]bool{}
-	for _, act := range []access.Act{access.Public, access.View, access.Self, access.Export, access.SaveView} { // these change nothing of the installation
-		done[act] = true
+	for _, act := range access.Acts() { // looking is no act, and what routers write down is another test's
+		done[act] = act == access.Public || act == access.View || act == access.Self || access.Witnessed(act)
 	}
 	vias := []string{access.ViaOIDC, access.ViaToken, access.ViaLocal}
 	for i, d := range everything(in) {

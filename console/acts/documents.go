@@ -106,13 +106,14 @@ func (s *Service) Rollback(ctx context.Context, actor access.Actor, r RollbackRe
 // carry applies documents. Whoever may not change one of the rules or lists that they change, changes none.
 func (s *Service) carry(ctx context.Context, actor access.Actor, act access.Act, docs []rulestore.Document, reason string, opts rulestore.ApplyOptions) (ApplyDone, error) {
 	opts.Via = actor.Via
-	opts.Check = func(owners []string) error {
-		for _, owner := range owners {
+	within := bounded{s.o.Bounds, actor, act}
+	opts.Check = func(touched *rulestore.Touched) error {
+		for _, owner := range touched.Owners {
 			if err := access.May(actor, act, owner); err != nil {
 				return err
 			}
 		}
-		return nil
+		return within.touched(touched)
 	}
 	plan, err := s.o.Rules.Apply(ctx, docs, actor.Name, reason, opts)
 	if err != nil {

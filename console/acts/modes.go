@@ -72,6 +72,17 @@ func check(actor access.Actor, act access.Act, seen string) func(r *rulestore.Ru
 	}
 }
 
+// checkWithin is check, and that the version that acts stays within its owner's bounds.
+func (o *Options) checkWithin(actor access.Actor, act access.Act, seen string) func(r *rulestore.Rule) error {
+	return func(r *rulestore.Rule) error {
+		if err := check(actor, act, seen)(r); err != nil {
+			return err
+		}
+		within := bounded{o.Bounds, actor, act}
+		return within.rules(&r.Newest.Version.Document)
+	}
+}
+
 // PromoteRequest asks to let a rule block.
 type PromoteRequest struct {
 	Rule string `json:"rule"`
@@ -169,7 +180,11 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 		if act == access.Demote && r.Mode == rules.ModeOff {
 			does = access.Enable
 		}
-		return check(actor, does, seen)(r)
+		if err := check(actor, does, seen)(r); err != nil {
+			return err
+		}
+		within := bounded{s.o.Bounds, actor, does}
+		return within.mode(r, &change)
 	}
 	set, err := s.o.Rules.SetMode(ctx, change)
 	if err != nil {
@@ -213,7 +228,7 @@ func (s *Service) SetLimit(ctx context.Context, actor access.Actor, r LimitReque
 	}
 	set, err := s.o.Rules.RaiseLimit(ctx, rulestore.LimitChange{
 		Rule: r.Rule, Limit: r.Limit, Until: r.Until, By: actor.Name, Via: actor.Via, Reason: r.Reason,
-		Check: check(actor, access.SetLimit, r.Seen),
+		Check: s.o.checkWithin(actor, access.SetLimit, r.Seen),
 	})
 	if err != nil {
 		return rulestore.LimitSet{}, s.misnamed(ctx, r.Rule, err)

@@ -53,10 +53,12 @@ func Words(mask *access.Mask, actor access.Actor, err error) string {
 	return mask.Line(plainly(err))
 }
 
-// ownWords reports whether an error has words of the request alone: names that it gave, and documents that it sent.
+// ownWords reports whether an error has words of the request and the configuration alone: names that it gave, documents
+// that it sent or named.
 func ownWords(err error) bool {
 	var problems rules.Problems
-	return errors.As(err, new(*access.Forbidden)) || errors.As(err, new(*UnknownName)) ||
+	return errors.As(err, new(*access.Forbidden)) || errors.As(err, new(*BeyondError)) ||
+		errors.As(err, new(*UnknownName)) ||
 		errors.As(err, new(*explore.UnknownError)) || errors.As(err, new(*explore.AmbiguousError)) ||
 		errors.As(err, &problems)
 }

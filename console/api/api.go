@@ -30,7 +30,9 @@ type Options struct {
 	// Reveal is what a reveal.Revealer does; nil: the API reveals nothing.
 	Reveal func(ctx context.Context, actor access.Actor, r reveal.Request) (string, error)
 	// Masker gives roles below one pseudonyms; nil: everybody sees values.
-	Masker     *access.Masker
+	Masker *access.Masker
+	// Witness writes down who takes history away as a file.
+	Witness    access.Witness
 	Version    string // of the program
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -61,6 +63,7 @@ func New(o Options) (*API, error) {
 		given bool
 	}{
 		{"Acts", o.Acts != nil}, {"Reader", o.Reader.whole()}, {"Health", o.Health != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+		{"Witness", o.Witness != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("api: %s is missing", p.name)
@@ -78,7 +81,7 @@ func New(o Options) (*API, error) {
 	if a.document, err = openAPI(table, o.Version); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	a.mux = access.NewMux(func(w http.ResponseWriter, r *http.Request, err error) { a.fail(w, r, "", err) })
+	a.mux = access.NewMux(func(w http.ResponseWriter, r *http.Request, err error) { a.fail(w, r, "", err) }, o.Witness)
 	for i := range table {
 		a.mux.Handle(table[i].Route, a.serve(&table[i]))
 	}
@@ -125,7 +128,11 @@ func (a *API) serve(r *route) http.Handler {
 			r.stream(c)
 			return
 		}
-		if err := c.query(); err != nil {
+		err := c.query()
+		if err == nil {
+			err = c.mayBeFile()
+		}
+		if err != nil {
 			a.fail(w, request, r.name, err)
 			return
 		}

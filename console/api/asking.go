@@ -51,9 +51,8 @@ type Act struct{ audit.Numbered }
 
 // listed answers with a page, as JSON or as a file.
 func listed[T any](c *call, page Counted[T], name string, head []string, row func(*T) []string) (any, error) {
-	asCSV, err := c.wantsCSV()
-	if err != nil || !asCSV {
-		return page, err
+	if !c.asFile {
+		return page, nil
 	}
 	page = access.Show(c.mask, page)
 	f := &csvFile{name: name, rows: [][]string{head}, next: page.Next}
@@ -73,10 +72,6 @@ func counted[T any](items []T, total explore.Total, next string) Counted[T] {
 
 // page is the part of a list that is asked for.
 func (c *call) page() (explore.Page, error) {
-	// What may not be had is refused before history is asked.
-	if _, err := c.wantsCSV(); err != nil {
-		return explore.Page{}, err
-	}
 	limit, err := c.limit()
 	if err != nil {
 		return explore.Page{}, err
@@ -224,9 +219,8 @@ func historyTimeline(c *call) (any, error) {
 	for _, e := range found.Entries {
 		page.Items = append(page.Items, Happened{e})
 	}
-	asCSV, err := c.wantsCSV()
-	if err != nil || !asCSV {
-		return page, err
+	if !c.asFile {
+		return page, nil
 	}
 	page = access.Show(c.mask, page)
 	file := &csvFile{name: "timeline", rows: [][]string{{"at", "what", "rule", "subject", "id", "events", "action", "until", "by", "object", "reason"}}, next: page.Next}
@@ -257,10 +251,6 @@ func (c *call) ofSource() (explore.Filter, error) {
 }
 
 func historyPivots(c *call) (any, error) {
-	asCSV, err := c.wantsCSV()
-	if err != nil {
-		return nil, err
-	}
 	f, err := c.ofSource()
 	if err != nil {
 		return nil, err
@@ -269,7 +259,7 @@ func historyPivots(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !asCSV {
+	if !c.asFile {
 		return found, nil
 	}
 	found = access.Show(c.mask, found)

@@ -162,6 +162,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	asked := explore.New(b.Store)
 	b.api, err = api.New(api.Options{
 		Acts: does, Live: live, Masker: masker,
+		Witness: &acts.Witness{Masking: acts.Masking{Masker: masker, Trail: b.Audit}},
 		Reader: &api.Reader{
 			Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: b.redis, Clock: now,
 			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: b.redis, Clock: now}, Dossiers: evidence.New(b.DB, b.Rules), Letters: b,

@@ -43,6 +43,7 @@ type call struct {
 	mask  *access.Mask // what the actor is shown: of answers and problems all that goes out
 
 	values map[string]string // of the query
+	asFile bool              // the answer is a file, which is in the audit trail
 	// revision, where set, begins the answer's ETag: If-Match is compared with it alone.
 	revision string
 }
@@ -176,12 +177,18 @@ func (c *call) seen() (string, error) {
 	return revision, nil
 }
 
+// errUnwritten keeps a file back that mayBeFile has not let out.
+var errUnwritten = errors.New("a file of which it is not written down who takes it")
+
 // encode gives an answer's bytes, as who asks is shown it, and what they are.
 func (c *call) encode(answer any) (body []byte, kind string, err error) {
 	switch a := answer.(type) {
 	case []byte: // the description of the API
 		return a, "application/json", nil
 	case *csvFile: // made of what is shown
+		if !c.asFile {
+			return nil, "", errUnwritten
+		}
 		return c.file(a), "text/csv; charset=utf-8", nil
 	}
 	answer = access.Show(c.mask, answer)

@@ -16,16 +16,24 @@ type csvFile struct {
 	next string // cursor of the page behind it; empty: there is none
 }
 
-// wantsCSV reports whether the answer is to be CSV: by format, else by Accept. Whoever takes history away as a file needs the act for it.
-func (c *call) wantsCSV() (bool, error) {
+// mayBeFile finds out whether the answer is to be CSV: by format, else by Accept. Whoever takes history away as a file
+// needs the act for it, and is in the audit trail before history is asked.
+func (c *call) mayBeFile() error {
 	wanted := c.values["format"] == "csv"
 	if c.values["format"] == "" {
 		wanted = prefersCSV(c.r.Header.Get("Accept"))
 	}
-	if !wanted {
-		return false, nil
+	if !wanted || !c.csv {
+		return nil
 	}
-	return true, access.MayAny(c.actor, access.Export)
+	if err := access.MayAny(c.actor, access.Export); err != nil {
+		return err
+	}
+	if err := c.o.Witness.Tell(c.r, c.actor, access.Export); err != nil {
+		return err
+	}
+	c.asFile = true
+	return nil
 }
 
 // prefersCSV reports whether CSV is the first of the forms that an Accept names, or the only one.

@@ -134,6 +134,16 @@ func checkPages(t *testing.T, b *bed) {
 	}
 }
 
+// exports are the entries of the audit trail about files that were taken.
+func (b *bed) exports(t *testing.T) int {
+	t.Helper()
+	all, err := b.Audit.Find(t.Context(), audit.Query{Action: string(access.Export)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
 // TestHistoryAsCSV: for analysts and above, by format or by Accept, without formulas; the next page stands in a Link.
 func TestHistoryAsCSV(t *testing.T) {
 	b := newBed(t, nil)
@@ -147,7 +157,11 @@ func TestHistoryAsCSV(t *testing.T) {
 	for path, rows := range map[string]int{
 		"hits?": 3, "sources?": 3, "top?by=rule": 1, "timeline?source=203.0.113.9": 4, "seen-with?source=203.0.113.9": 2, "decisions?": 2, "audit?action=release": 1,
 	} {
+		before := b.exports(t)
 		got := b.ask(t, "anna", "GET", "/api/v1/history/"+path, nil, "Accept", "text/csv, application/json;q=0.5")
+		if n := b.exports(t) - before; n != 1 {
+			t.Errorf("%s: got %d entries of the audit trail; allowed: 1", path, n)
+		}
 		all, err := csv.NewReader(bytes.NewReader(got.body)).ReadAll()
 		if err != nil || len(all) != rows+1 || got.header.Get("Content-Type") != "text/csv; charset=utf-8" {
 			t.Errorf("%s: %v, %s\n%s", path, err, got.header.Get("Content-Type"), got.body)

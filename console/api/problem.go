@@ -98,6 +98,8 @@ const (
 func problemOf(err error) Problem {
 	var (
 		forbidden  *access.Forbidden
+		beyond     *acts.BeyondError
+		unwritten  *access.UnwrittenError
 		invalid    *acts.Invalid
 		unknown    *acts.UnknownName
 		changed    *acts.ChangedError
@@ -119,19 +121,23 @@ func problemOf(err error) Problem {
 		p := make(kindForbidden, http.StatusForbidden, "this role may not do that")
 		p.Detail = forbidden.Error()
 		return p
+	case errors.As(err, &beyond):
+		p := make(kindForbidden, http.StatusForbidden, "beyond what the owner is bound to")
+		p.Detail = beyond.Error()
+		return p
+	case errors.As(err, &unwritten):
+		p := make(kindUnavailable, http.StatusServiceUnavailable, "it cannot be written down who asks")
+		p.Detail = unwritten.Error()
+		return p
 	case errors.As(err, &invalid):
 		p := make(kindInvalid, http.StatusBadRequest, "the request is written wrongly")
 		p.Detail, p.Field, p.Got, p.Allowed = invalid.Error(), invalid.Field, invalid.Got, invalid.Allowed
 		return p
 	case errors.As(err, &unknown):
-		p := make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
-		p.Detail, p.Thing, p.Got, p.Near = unknown.Error(), unknown.Thing, unknown.Name, rules.Nearest(unknown.Name, unknown.Known)
-		p.Known = few(unknown.Known, p.Near)
-		return p
+		return unknownProblem(unknown.Error(), unknown.Thing, unknown.Name, unknown.Known,
+			rules.Nearest(unknown.Name, unknown.Known))
 	case errors.As(err, &nobody):
-		p := make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
-		p.Detail, p.Thing, p.Got, p.Near, p.Known = nobody.Error(), nobody.Thing, nobody.Got, nobody.Near, few(nobody.Known, nobody.Near)
-		return p
+		return unknownProblem(nobody.Error(), nobody.Thing, nobody.Got, nobody.Known, nobody.Near)
 	case errors.As(err, &asked):
 		p := make(kindInvalid, http.StatusBadRequest, "the request is written wrongly")
 		p.Detail, p.Field, p.Got, p.Allowed, p.Near = asked.Error(), asked.Field, asked.Got, asked.Allowed, asked.Near
@@ -168,6 +174,12 @@ func problemOf(err error) Problem {
 		return make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
 	}
 	return conflict(err)
+}
+
+// unknownProblem words that nothing has a name.
+func unknownProblem(detail, thing, got string, known []string, near string) Problem {
+	return Problem{Type: problemType + kindNotFound, Title: "there is nothing of this name", Status: http.StatusNotFound,
+		Detail: detail, Thing: thing, Got: got, Near: near, Known: few(known, near)}
 }
 
 // busyProblem words that a question was not asked, since others are being answered.

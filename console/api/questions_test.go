@@ -3,9 +3,11 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,7 +59,7 @@ func hung(t *testing.T) (handler http.Handler, questions, done chan postgres.Lan
 	}
 	a, err := api.New(api.Options{
 		Acts: &prompt{asked: done}, Turns: all, Logger: slog.New(slog.DiscardHandler), Registerer: registry,
-		Health: func() api.Health { return api.Health{} },
+		Health: func() api.Health { return api.Health{} }, Witness: struct{ access.Witness }{},
 		Reader: &api.Reader{
 			Rules: &hanging{asked: questions}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
 			Blocks: struct{ api.Blocks }{}, Explorer: struct{ api.Explorer }{}, Teller: struct{ api.Teller }{},
@@ -68,6 +70,64 @@ func hung(t *testing.T) (handler http.Handler, questions, done chan postgres.Lan
 		t.Fatal(err)
 	}
 	return a.Handler(), questions, done
+}
+
+// deaf is a trail that takes no entry.
+type deaf struct{}
+
+func (deaf) Tell(_ *http.Request, _ access.Actor, act access.Act) error {
+	return &access.UnwrittenError{Act: act, Cause: errors.New("PostgreSQL at db.internal is away")}
+}
+
+// No question that can be answered with a file asks history before it is written down who takes it: here history would
+// panic. By its description a route that is added is among them.
+func TestNoFileWithoutAnEntry(t *testing.T) {
+	a, err := api.New(api.Options{
+		Acts: struct{ acts.Acts }{}, Witness: deaf{}, Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(), Health: func() api.Health { return api.Health{} },
+		Reader: &api.Reader{
+			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
+			Blocks: struct{ api.Blocks }{}, Explorer: struct{ api.Explorer }{}, Teller: struct{ api.Teller }{},
+			Dossiers: struct{ api.Dossiers }{}, Letters: &bed{},
+			Clock: func() traffic.Time { return traffic.At(time.Now()) },
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described struct {
+		Paths map[string]map[string]struct {
+			Parameters []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal(a.Document(), &described); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	for path, methods := range described.Paths {
+		if !slices.ContainsFunc(methods["get"].Parameters, func(p struct{ Name string }) bool { return p.Name == "format" }) {
+			continue
+		}
+		files++
+		for _, header := range []string{"", "text/csv"} {
+			query := ""
+			if header == "" {
+				query = "?format=csv"
+			}
+			r := httptest.NewRequest(http.MethodGet, path+query, nil)
+			r.Header.Set("Accept", header)
+			w := httptest.NewRecorder()
+			a.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), access.Actor{Name: path + header,
+				Role: access.Analyst})))
+			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "db.internal") ||
+				!strings.Contains(w.Body.String(), "it cannot be written down just now who asks") {
+				t.Errorf("%s as a file, with the trail away: got %d %s; allowed: 503", path, w.Code, w.Body)
+			}
+		}
+	}
+	if files < 8 {
+		t.Errorf("got %d questions that can be answered with a file; allowed: all of history", files)
+	}
 }
 
 // asks is the answer to a request of somebody, and how long it took.

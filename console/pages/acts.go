@@ -308,6 +308,8 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 		return err
 	case errors.As(err, &changed), errors.Is(err, rulestore.ErrOvertaken):
 		status, form.Next = http.StatusConflict, "Look at the rule again before you decide."
+	case errors.As(err, new(*acts.BeyondError)):
+		status = http.StatusForbidden
 	case errors.As(err, &unfinished):
 		status, form.Next = http.StatusBadGateway, "What is done stays done. The page of the rule shows how it stands."
 	case errors.As(err, new(*acts.GapChangedError)):

@@ -21,12 +21,14 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/console/turns"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules/bounds"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -67,7 +69,7 @@ type Turns interface {
 
 var _ Turns = (*turns.Turns)(nil)
 
-// Options configure Pages. All but Masker, Turns, Acts and Command are required.
+// Options configure Pages. All but Masker, Bounds, Turns, Acts and Command are required.
 type Options struct {
 	Rules    Rules
 	History  History
@@ -77,6 +79,8 @@ type Options struct {
 	Views    Views
 	Pulse    func() console.Pulse // answers at once
 	Masker   *access.Masker       // nil masks nothing
+	Witness  access.Witness       // writes down who takes files away and keeps views
+	Bounds   bounds.Bounds        // what the rules of owners may reach; nil: nobody is bound
 	Turns    Turns                // how many questions are worked on at a time; nil: any number
 	Acts     Acts                 // nil: pages show commands instead of forms
 	Clock    func() traffic.Time
@@ -104,6 +108,7 @@ func New(o Options) (*Pages, error) {
 	}{
 		{"Rules", o.Rules != nil}, {"History", o.History != nil}, {"Blocks", o.Blocks != nil}, {"Explorer", o.Explorer != nil}, {"Evidence", o.Evidence != nil},
 		{"Views", o.Views != nil}, {"Pulse", o.Pulse != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
+		{"Witness", o.Witness != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("pages: %s is missing", p.name)
@@ -136,8 +141,8 @@ func (p *Pages) Public(r *http.Request) bool { return p.mux.Public(r) }
 
 func (p *Pages) route() {
 	p.mux = access.NewMux(func(w http.ResponseWriter, r *http.Request, err error) {
-		p.fail(w, r, http.StatusForbidden, err)
-	})
+		p.fail(w, r, statusOf(err), err)
+	}, p.o.Witness)
 	view := func(pattern string, show func(w http.ResponseWriter, r *http.Request) error) {
 		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: pattern, Act: access.View}, p.answered(show))
 	}
@@ -305,7 +310,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &none), errors.Is(err, postgres.ErrNotFound):
 		return http.StatusNotFound
-	case errors.As(err, &forbidden), errors.As(err, new(*withheld)):
+	case errors.As(err, &forbidden), errors.As(err, new(*withheld)), errors.As(err, new(*acts.BeyondError)):
 		return http.StatusForbidden
 	}
 	return http.StatusServiceUnavailable

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/bounds"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -167,5 +168,29 @@ func TestHealthOfGates(t *testing.T) {
 				t.Errorf("%d rows for %d gates", states, len(tc.gates))
 			}
 		})
+	}
+}
+
+// A rule that reaches beyond its owner's bounds says so, of each version that may act; others say nothing.
+func TestARuleBeyondItsOwnersBounds(t *testing.T) {
+	s := newScene()
+	o := s.options()
+	o.Bounds = bounds.Bounds{"discovery": {{Path: "/api/v2/search"}}, "identity-platform": {{Path: "/login"}}}
+	p := newPages(t, o)
+	for id, want := range map[string][]string{
+		"catalogue-scrape": {"Version 3: match of rule catalogue-scrape reaches GET /api/v2/catalogue/*; owner " +
+			"&#34;discovery&#34; is bound to any method /api/v2/search."},
+		"guest-token-flood": {"Version 3: match of rule guest-token-flood", "Version 4: match of rule guest-token-flood"},
+		"search-hammer":     {}, "login-stuffing": {}, "partner-burst": {},
+	} {
+		_, body, _ := get(t, p, admin(), "/rules/"+id)
+		if got := strings.Count(body, "class=\"note note-warn\">Beyond its owner"); got != len(want) {
+			t.Errorf("%s: got %d notes; allowed: %d", id, got, len(want))
+		}
+		for _, words := range want {
+			if !strings.Contains(body, words) {
+				t.Errorf("%s does not say %q", id, words)
+			}
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/bounds"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -44,6 +45,7 @@ type rulePage struct {
 	Warm      traffic.Time // until when its windows may hold less than they will; 0: they are full
 	Says      sentence
 	Pending   *versionView
+	Beyond    []string // what it reaches beyond its owner's bounds, a line for each version
 	Raised    *raisedView
 	Canary    *canaryView // nil: it is in no canary
 	FellBack  string      // why its canary fell back; empty: it did not
@@ -132,6 +134,7 @@ func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := see.ruleHead(&found)
 	v.Period, v.Redis, v.Did = span, see.redis, did(r.URL.Query())
+	v.Beyond = beyond(p.o.Bounds, &found)
 	evidence := p.evidenceBeside(r, see, &found, span)
 	defer evidence.end()
 	if err := p.ruleFound(ctx, see, v); err != nil {
@@ -190,6 +193,20 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 	v.Canary, v.FellBack = canary(found, r.now), r.line(found.FellBack())
 	v.Acts = r.actsOn(found)
 	return v
+}
+
+// beyond says of a rule's versions that act, or are pending, what they reach beyond their owner's bounds.
+func beyond(b bounds.Bounds, found *rulestore.Rule) (lines []string) {
+	say := func(v *rules.Version) {
+		if out := b.Beyond(&v.Document); out != nil {
+			lines = append(lines, shown.Text(fmt.Sprintf("Version %d: %s.", v.Number, out)))
+		}
+	}
+	say(&found.Newest.Version)
+	if found.Pending != nil {
+		say(&found.Pending.Version)
+	}
+	return lines
 }
 
 func (r *reading) version(found *rulestore.Rule, s *rulestore.StoredVersion) versionView {

@@ -50,6 +50,18 @@ type scene struct {
 	views     *keptViews
 	left      explore.LeftOut                 // of whatever is asked for
 	refused   map[string]history.RefusedTotal // by rule
+	witness   witness
+}
+
+// witness is told of files that are taken and of views that are kept.
+type witness struct {
+	told    []string // method, path and act
+	refuses error
+}
+
+func (w *witness) Tell(r *http.Request, _ access.Actor, act access.Act) error {
+	w.told = append(w.told, r.Method+" "+r.URL.Path+" "+string(act))
+	return w.refuses
 }
 
 func sceneTime() traffic.Time {
@@ -345,7 +357,7 @@ var (
 func (s *scene) options() Options {
 	return Options{
 		Rules: ruleStore{s}, History: s, Blocks: s, Explorer: explorer{s}, Evidence: s, Views: s.views, Acts: s.does, Pulse: func() console.Pulse { return s.pulse }, Clock: func() traffic.Time { return s.now },
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Witness: &s.witness, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 }
 

@@ -309,7 +309,7 @@ func (v *writePage) refuse(words string, err error) (status int, other error) {
 	case errors.As(err, &problems):
 		v.Problem = fmt.Sprintf("It cannot be applied: %s.", plural.Of(len(problems), "problem"))
 		v.Problems = v.problems(problems)
-	case errors.As(err, &forbidden):
+	case errors.As(err, &forbidden), errors.As(err, new(*acts.BeyondError)):
 		return http.StatusForbidden, nil
 	case errors.Is(err, errChangedText), errors.Is(err, rulestore.ErrOvertaken):
 		v.Next = "Look at what it would do, and apply it then."

@@ -11,7 +11,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"reflect"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // Options configure a Client. Server and Token are required.
@@ -56,7 +56,7 @@ func New(o Options) (*Client, error) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil || u.Fragment != "" {
 		return nil, errors.New("server: got no address of a server; allowed: https://HOST or https://HOST:PORT, without a token, path or query")
 	}
-	if u.Scheme == "http" && !thisMachine(u.Hostname()) {
+	if u.Scheme == "http" && !loopback.Host(u.Hostname()) {
 		return nil, fmt.Errorf("server: got %s; allowed: https, since the token could be read on the way (http for this machine only)", u)
 	}
 	if o.Token == "" || strings.ContainsFunc(o.Token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) || r == ' ' }) {
@@ -72,11 +72,6 @@ func New(o Options) (*Client, error) {
 
 // Server is the address that is asked.
 func (c *connection) Server() string { return c.base.String() }
-
-func thisMachine(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
-}
 
 // get asks for a resource.
 func (c *connection) get(ctx context.Context, path string, query url.Values, into any) error {

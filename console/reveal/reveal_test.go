@@ -44,7 +44,7 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.revealer, b.router = v, access.NewMux(refuse)
+	b.revealer, b.router = v, access.NewMux(refuse, nil)
 	v.AddTo(b.router)
 	return b
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/sessions"
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // Paths of the forms of the sign-in.
@@ -54,7 +55,7 @@ func (d door) closed(r *http.Request) *refusal {
 			detail: "this console asks for no sign-in: whoever is at this machine may do everything"}
 	case d.o.Sessions == nil:
 		return &refusal{status: http.StatusNotFound, reason: reasonSignIn, detail: "this console keeps no sessions"}
-	case !d.secure && r.TLS == nil && !loopbackName(hostName(r.Host)):
+	case !d.secure && r.TLS == nil && !loopback.Host(hostName(r.Host)):
 		return &refusal{status: http.StatusForbidden, reason: reasonPlain, title: "Not by plain http",
 			detail: "whoever sees the answer on its way would be signed in too: set console.public_url or " +
 				"console.tls and ask by https, or ask at the machine itself, as localhost"}

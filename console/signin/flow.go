@@ -30,7 +30,7 @@ const (
 const signInWithin = 10 * time.Minute
 
 func (g *Guard) routes() *access.Mux {
-	m := access.NewMux(g.Refuse)
+	m := access.NewMux(g.Refuse, nil)
 	d := door{g}
 	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: signInPath, Act: access.Public}, d.page)
 	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: invitePath, Act: access.Public}, d.byInvite)

@@ -90,9 +90,14 @@ func (l *logged) String() string {
 
 const scriptToken = "a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f90"
 
+// unwatched is a trail that takes everything.
+type unwatched struct{}
+
+func (unwatched) Tell(*http.Request, access.Actor, access.Act) error { return nil }
+
 // router has one route of each kind.
 func (s *scene) router(refuse func(http.ResponseWriter, *http.Request, error)) *access.Mux {
-	m := access.NewMux(refuse)
+	m := access.NewMux(refuse, unwatched{})
 	tell := func(w http.ResponseWriter, r *http.Request) {
 		visit := access.VisitOf(r.Context())
 		_ = json.NewEncoder(w).Encode(map[string]any{"actor": visit.Actor, "csrf": visit.CSRF, "until": visit.Until})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/sessions"
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // OIDC is the identity provider, and what its words mean here.
@@ -67,7 +68,7 @@ type discovered struct {
 
 func newProvider(o OIDC, redirect string, clock func() time.Time) (*provider, error) {
 	u, err := url.Parse(o.Issuer)
-	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopbackName(u.Hostname())) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback.Host(u.Hostname())) {
 		return nil, fmt.Errorf("OIDC issuer: got %q; allowed: https://…", o.Issuer)
 	}
 	if o.ClientID == "" {

@@ -25,6 +25,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/sessions"
+	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -157,18 +158,12 @@ func (g *Guard) findPublic() error {
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil || u.Fragment != "" {
 		return fmt.Errorf("public URL: got %q; allowed: https://HOST or https://HOST:PORT", g.o.PublicURL)
 	}
-	if u.Scheme == "http" && !loopbackName(u.Hostname()) {
+	if u.Scheme == "http" && !loopback.Host(u.Hostname()) {
 		return fmt.Errorf("public URL: got %q; allowed: https, since whoever sees a session's cookie on the way has the session (http for localhost only)", g.o.PublicURL)
 	}
 	u.Path = ""
 	g.public, g.secure = u, g.secure || u.Scheme == "https"
 	return nil
-}
-
-// loopbackName reports whether host is this machine.
-func loopbackName(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // Routes describes the guard's own routes: what there is beside those of the handler behind it.
@@ -284,7 +279,7 @@ func elsewhere(r *http.Request) string {
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
 		return ", no other address"
 	}
-	if name := hostName(r.Host); !loopbackName(name) {
+	if name := hostName(r.Host); !loopback.Host(name) {
 		return ", by the names localhost, 127.0.0.1 and [::1]"
 	}
 	for _, name := range []string{

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/internal/retry"
 )
 
@@ -41,6 +42,11 @@ func New(address, token string) (*Client, error) {
 	}
 	if base.RawQuery != "" || base.Fragment != "" {
 		return nil, fmt.Errorf("%s has a query or a fragment; allowed: the address of Grafana's front page", base.Redacted())
+	}
+	if _, password := base.User.Password(); base.Scheme == "http" && (token != "" || password) &&
+		!loopback.Host(base.Hostname()) {
+		return nil, fmt.Errorf("got %s with a token or password; allowed: https, since it could be read on the way "+
+			"(http for this machine only)", base.Redacted())
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("the token has characters that no token of Grafana has, such as a space or a line break in it")

@@ -20,10 +20,10 @@ type Entry struct {
 	Actor string    `json:"actor" mask:"name"`
 	// Action is apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block,
 	// never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in,
-	// sign-in-refused, sign-out, end-session, raise-numbers
+	// sign-in-refused, sign-out, end-session, raise-numbers, export, save-view
 	Action string `json:"action" mask:"-"`
 	// "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME",
-	// "numbers"
+	// "numbers", "history", "history of SOURCE", "view", "view of SOURCE"
 	Object string `json:"object" mask:"object"`
 	Reason string `json:"reason" mask:"text,Actor"`
 	Detail string `json:"detail,omitempty" mask:"detail"`

@@ -28,9 +28,9 @@ type ApplyOptions struct {
 	// AllowLists are the allow lists of the documents. With Prune, stored ones that are not among them are removed, unless a
 	// rule names them.
 	AllowLists []rules.AllowList
-	// Check is asked within the transaction, also by a dry run, with the owners of all rules and lists that would change, before and
-	// afterwards; its error refuses the whole. nil: nothing is asked.
-	Check func(owners []string) error
+	// Check is asked within the transaction, also by a dry run, with all that would change; its error refuses the
+	// whole. nil: nothing is asked.
+	Check func(touched *Touched) error
 }
 
 // ErrOvertaken says that the stored rules have changed since a plan was shown.
@@ -148,7 +148,7 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 			}
 		}
 		if opts.Check != nil {
-			if err := opts.Check(changedOwners(stored, docs, lists, &opts, &plan)); err != nil {
+			if err := opts.Check(touchedBy(&plan, stored, docs, lists, opts.AllowLists)); err != nil {
 				return err
 			}
 		}

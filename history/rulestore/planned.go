@@ -29,45 +29,6 @@ func (p *Plan) same(other *Plan) (bool, error) {
 	return bytes.Equal(texts[0], texts[1]), nil
 }
 
-// changedOwners are the owners of what a plan changes: of the stored rule or list, and of the document that takes its place. Each is
-// there once, ascending.
-func changedOwners(stored []Rule, docs []Document, lists []AllowList, opts *ApplyOptions, plan *Plan) []string {
-	var owners []string
-	changed := func(kind ChangeKind) bool { return kind != ChangeUnchanged && kind != ChangeKept }
-	for _, c := range plan.Changes {
-		if !changed(c.Kind) {
-			continue
-		}
-		for i := range stored {
-			if stored[i].Newest.Version.ID == c.Rule {
-				owners = append(owners, stored[i].Newest.Version.Owner)
-			}
-		}
-		for i := range docs {
-			if docs[i].ID == c.Rule {
-				owners = append(owners, docs[i].Owner)
-			}
-		}
-	}
-	for _, c := range plan.AllowLists {
-		if !changed(c.Kind) {
-			continue
-		}
-		for i := range lists {
-			if lists[i].List.ID == c.List {
-				owners = append(owners, lists[i].List.Owner)
-			}
-		}
-		for i := range opts.AllowLists {
-			if opts.AllowLists[i].ID == c.List {
-				owners = append(owners, opts.AllowLists[i].Owner)
-			}
-		}
-	}
-	slices.Sort(owners)
-	return slices.Compact(owners)
-}
-
 // take makes the steps those of the plan, and returns those that are refused.
 func (p *Plan) take(steps []step) *RefusedError {
 	refused := &RefusedError{}

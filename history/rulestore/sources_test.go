@@ -39,7 +39,7 @@ func TestTextsAreActs(t *testing.T) {
 	var asked []string
 	refuse := errors.New("not yours")
 	_, err := apply(approved,
-		rulestore.ApplyOptions{Check: func(owners []string) error { asked = owners; return refuse }})
+		rulestore.ApplyOptions{Check: func(touched *rulestore.Touched) error { asked = touched.Owners; return refuse }})
 	if !errors.Is(err, refuse) || !slices.Equal(asked, []string{"them@example.com"}) || text() != first ||
 		entries() != before {
 		t.Errorf("another's text: owners %v, %v; the text is %q", asked, err, text())

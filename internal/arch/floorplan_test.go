@@ -22,6 +22,7 @@ var plan = map[string]room{
 	},
 	"rules/promotion": {what: "what a rule asks before it may block, and how a canary goes about it", imports: []string{"internal/duration"}},
 	"rules/reading":   {what: "how servers read a request's target, and what a path pattern means for it", imports: []string{"traffic"}},
+	"rules/bounds":    {what: "which requests the rules of an owner may reach", imports: []string{"rules"}},
 	"rules/holding": {
 		what:    "what a hit does to a block, for all who do it or foretell it",
 		imports: []string{"rules", "traffic"},
@@ -144,7 +145,7 @@ var plan = map[string]room{
 		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure",
 			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/rulestore",
 			"ingest",
-			"internal/duration", "internal/plural", "internal/retry", "rules", "rules/promotion", "traffic"},
+			"internal/duration", "internal/plural", "internal/retry", "rules", "rules/bounds", "rules/promotion", "traffic"},
 		tests: []string{"console/reveal", "history"},
 	},
 	"console/why": {
@@ -197,7 +198,7 @@ var plan = map[string]room{
 	},
 	"console/remote": {
 		what:    "the API's client, for commands",
-		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "console/letters", "console/why", "history", "history/audit", "history/evidence", "history/explore", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "console/letters", "console/why", "history", "history/audit", "history/evidence", "history/explore", "history/rulestore", "history/streams", "ingest", "internal/loopback", "rules", "traffic"},
 	},
 	"console/shown":    {what: "texts for reading: sources, events, commands, numbers, times; cells of CSV", imports: []string{"rules", "traffic"}},
 	"console/standing": {what: "what has become of an over-limit source", imports: []string{"blocklist", "detectors", "history/rulestore", "rules", "rules/holding", "traffic"}},
@@ -208,7 +209,7 @@ var plan = map[string]room{
 			"console/standing", "console/turns", "detectors", "history", "history/audit", "history/evidence",
 			"history/explore",
 			"history/orders", "history/postgres", "history/rulestore", "history/savedviews", "ingest",
-			"internal/duration", "internal/nearest", "internal/plural", "rules", "rules/promotion", "traffic"},
+			"internal/duration", "internal/nearest", "internal/plural", "rules", "rules/bounds", "rules/promotion", "traffic"},
 		tests: []string{"internal/story"},
 	},
 	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
@@ -218,8 +219,9 @@ var plan = map[string]room{
 		tests:   []string{"history/sessions"},
 	},
 	"console/signin": {
-		what:    "who asks: OpenID Connect, invitations, sessions, tokens; turns away who may not",
-		imports: []string{"console/access", "history/audit", "history/postgres", "history/sessions", "traffic"},
+		what: "who asks: OpenID Connect, invitations, sessions, tokens; turns away who may not",
+		imports: []string{"console/access", "history/audit", "history/postgres", "history/sessions",
+			"internal/loopback", "traffic"},
 	},
 	"console/signin/signintest": {
 		what:    "an OpenID provider, its people, and the authorisation matrix, for tests",
@@ -231,7 +233,7 @@ var plan = map[string]room{
 		tests:   []string{"blocklist", "detectors", "history", "history/retention", "history/rulestore", "rules", "traffic"},
 	},
 	"dashboards/alerts":              {what: "rules for Prometheus: records, alerts, objectives", imports: []string{"internal/duration"}},
-	"dashboards/grafana":             {what: "puts boards into a Grafana by its HTTP API", imports: []string{"dashboards", "internal/retry"}},
+	"dashboards/grafana":             {what: "puts boards into a Grafana by its HTTP API", imports: []string{"dashboards", "internal/loopback", "internal/retry"}},
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what: "one file per command: flags, call, print; the only os.Exit",
@@ -270,8 +272,9 @@ var plan = map[string]room{
 		tests: []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {
-		what:    "what can be set: schema, load, validate, origins",
-		imports: []string{"blocklist", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/plural", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
+		what: "what can be set: schema, load, validate, origins",
+		imports: []string{"blocklist", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/loopback", "internal/plural", "internal/yamlnode", "rules",
+			"rules/bounds", "rules/condition", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/serving": {
 		what:  "HTTP servers with times for heads, bodies and answers, and bounds of connections",
@@ -371,6 +374,7 @@ var plan = map[string]room{
 	"internal/nearest":    {what: "the name that was probably meant, for hints"},
 	"internal/plural":     {what: "1 rule, 2 rules: in messages"},
 	"internal/ruleseries": {what: "Prometheus series by rule: they come and go with it"},
+	"internal/loopback":   {what: "which hosts are this machine, to which secrets may go without TLS"},
 	"internal/local":      {what: "servers of this machine, for weir dev and tests"},
 	"internal/browser":    {what: "a Chromium for tests"},
 	"internal/testbed":    {what: "servers for tests", imports: []string{"internal/local"}},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/signin"
+	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -34,6 +35,8 @@ type Console struct {
 	LocalAdmin bool    `yaml:"local_admin"`
 	Tokens     []Token `yaml:"tokens"`
 	Masking    Masking `yaml:"masking"`
+	// Bounds are the hosts and paths within which the rules of an owner have to stay; an owner without any is not bound.
+	Bounds []Bound `yaml:"bounds"`
 }
 
 // ConsoleTLS is the certificate of the console's listener.
@@ -161,6 +164,9 @@ func (c *Console) check(k *checks) {
 		c.Tokens[i].check(k, fmt.Sprintf("console.tokens[%d]", i+1), c.Tokens[:i])
 	}
 	c.Masking.check(k)
+	for i := range c.Bounds {
+		c.Bounds[i].check(k, fmt.Sprintf("console.bounds[%d]", i+1), c.Bounds[:i])
+	}
 }
 
 func (c *Console) checkPublicURL(k *checks) *url.URL {
@@ -172,7 +178,7 @@ func (c *Console) checkPublicURL(k *checks) *url.URL {
 		k.fail("console.public_url", fmt.Sprintf("%q", c.PublicURL), "https://HOST or https://HOST:PORT, without a path")
 		return nil
 	}
-	if u.Scheme == "http" && !onThisMachine(u.Hostname()) {
+	if u.Scheme == "http" && !loopback.Host(u.Hostname()) {
 		k.fail("console.public_url", fmt.Sprintf("%q", c.PublicURL), "https://…: who sees a session's cookie on the way has the session; http for localhost only")
 	}
 	return u
@@ -192,7 +198,7 @@ func (c *Console) checkLocalAdmin(k *checks, public *url.URL) {
 	if c.OIDC.Issuer != "" {
 		k.fail(path, "true, with console.oidc", "one of them: with local_admin nobody signs in")
 	}
-	if public != nil && !onThisMachine(public.Hostname()) {
+	if public != nil && !loopback.Host(public.Hostname()) {
 		k.fail(path, fmt.Sprintf("true, with console.public_url %q", c.PublicURL),
 			"without public_url: such a console answers this machine alone, and no proxy")
 	}
@@ -200,15 +206,10 @@ func (c *Console) checkLocalAdmin(k *checks, public *url.URL) {
 
 // LocalListen refuses an address to listen on that others than this machine reach.
 func LocalListen(address string) error {
-	if host, _, err := net.SplitHostPort(address); err != nil || !onThisMachine(host) {
+	if host, _, err := net.SplitHostPort(address); err != nil || !loopback.Host(host) {
 		return fmt.Errorf("got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", address)
 	}
 	return nil
-}
-
-func onThisMachine(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 func (o *OIDC) check(k *checks, public *url.URL) {
@@ -220,7 +221,7 @@ func (o *OIDC) check(k *checks, public *url.URL) {
 		return
 	}
 	u, err := url.Parse(o.Issuer)
-	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !onThisMachine(u.Hostname())) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback.Host(u.Hostname())) {
 		k.fail(path+"issuer", fmt.Sprintf("%q", o.Issuer), "https://…, as the tokens of the identity provider name it")
 	}
 	if o.ClientID == "" {
@@ -332,7 +333,7 @@ func (c *Console) Known() bool { return c.OIDC.Issuer != "" || len(c.Tokens) > 0
 // listens. here says that it is an address of the browser's own machine, which leads to the console there alone.
 func (c *Console) Address() (address string, here bool) {
 	if u, err := url.Parse(c.PublicURL); err == nil && u.Host != "" {
-		return u.Scheme + "://" + u.Host, onThisMachine(u.Hostname())
+		return u.Scheme + "://" + u.Host, loopback.Host(u.Hostname())
 	}
 	host, port, _ := net.SplitHostPort(c.Listen) // check has seen it
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
@@ -342,7 +343,7 @@ func (c *Console) Address() (address string, here bool) {
 	if c.TLS.CertFile != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + net.JoinHostPort(host, port), onThisMachine(host)
+	return scheme + "://" + net.JoinHostPort(host, port), loopback.Host(host)
 }
 
 // Names are the host names, without port, under which the console is asked: those of hosts and that of public_url.

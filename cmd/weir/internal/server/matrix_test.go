@@ -68,6 +68,7 @@ func TestWhoMayAskForWhat(t *testing.T) {
 			t.Error("the matrix has become small")
 		}
 	})
+	t.Run("owners within bounds, acts with entries", func(t *testing.T) { reachesByToken(t, b) })
 	t.Run("every path into blocking", func(t *testing.T) {
 		// Of a server of its own: a sign-in takes 400 wrong tokens at once, of all clients together, and the one above has been sent most of them.
 		b := newBed(t)

@@ -146,19 +146,23 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 			Letters:  letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(s.desk, ""),
 		},
 		Turns: s.turns, Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal,
-		Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
+		Masker: masker, Witness: s.witness(masker), Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
 	if err != nil {
 		return err
 	}
-	reveals := access.NewMux(guard.Refuse)
+	reveals := access.NewMux(guard.Refuse, nil)
 	revealer.AddTo(reveals)
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/", s.api.Handler())
 	mux.Handle("/reveal", reveals)
 	mux.Handle("/", live)
 	s.routes = slices.Concat(s.api.Routes(), s.pages.Routes(), reveals.Routes(), guard.Routes())
-	s.handler = guard.Over(mux, s.pages.Public)
+	over := guard.Over(mux, s.pages.Public)
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		console.Secure(w.Header()) // of every answer: also a router's own, which sends //x to /x
+		over.ServeHTTP(w, r)
+	})
 	return nil
 }
 
@@ -168,8 +172,8 @@ func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service
 		Rules: s.desk.Rules, History: s.desk, Blocks: o.Redis, Explorer: explore.New(s.desk),
 		Evidence: evidence.New(s.desk.DB, s.desk.Rules),
 		Views:    savedviews.New(s.desk.DB),
-		Turns:    s.turns, Acts: does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now,
-		Logger: o.Log,
+		Turns:    s.turns, Acts: does, Masker: masker, Bounds: o.Config.Console.RuleBounds(),
+		Witness: s.witness(masker), Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
 	})
 	if err != nil {
 		return err
@@ -181,6 +185,11 @@ func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service
 		Clock: service.Now, Logger: o.Log, Registerer: o.Registerer,
 	})
 	return err
+}
+
+// witness writes down what leaves no entry of the audit trail by itself.
+func (s *Server) witness(masker *access.Masker) access.Witness {
+	return &acts.Witness{Masking: acts.Masking{Masker: masker, Trail: s.desk.Audit}}
 }
 
 // Listen binds console.listen, or another address where one is given.

@@ -39,8 +39,8 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 		return nil, blocks.close, err
 	}
 	s, err := acts.New(acts.Options{
-		Masking: acts.Masking{Masker: masker, Trail: o.History.Audit},
-		Rules:   o.History.Rules, Gates: &gatesPort{o.Config, o.History}, Blocks: blocks,
+		Masking: acts.Masking{Masker: masker, Trail: o.History.Audit}, Bounds: o.Config.Console.RuleBounds(),
+		Rules: o.History.Rules, Gates: &gatesPort{o.Config, o.History}, Blocks: blocks,
 		Releases:  &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
 		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders,
