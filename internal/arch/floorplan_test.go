@@ -169,7 +169,7 @@ var plan = map[string]room{
 			"console/shown", "console/turns", "console/why", "detectors", "history", "history/audit",
 			"history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest",
 			"internal/duration", "rules", "rules/promotion", "traffic"},
-		tests: []string{"history/erasure", "rules/condition"},
+		tests: []string{"console/lately", "history/erasure", "rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
 		what:    "where commands act: on the stores, or through a server",
