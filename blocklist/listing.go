@@ -58,7 +58,8 @@ func (l *Listed) Hit() string {
 
 // Compare orders items by subject and rule, and a block before its release.
 func (l *Listed) Compare(other *Listed) int {
-	return cmp.Or(cmp.Compare(l.Subject, other.Subject), cmp.Compare(l.Rule, other.Rule), cmp.Compare(l.order(), other.order()))
+	return cmp.Or(cmp.Compare(l.Subject, other.Subject), cmp.Compare(l.Rule, other.Rule), cmp.Compare(l.order(),
+		other.order()))
 }
 
 func (l *Listed) order() int {
@@ -76,7 +77,8 @@ type Listing struct {
 }
 
 // List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
-// each million, but for a subject: its keys are asked for, of the rules of which Redis has a mode, and of those by hand.
+// each million, but for a subject: its keys are asked for, of the rules of which Redis has a mode, and of those by
+// hand.
 func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (Listing, error) {
 	if filter.Subject != "" {
 		return listSubject(ctx, s, now, filter)
@@ -122,7 +124,8 @@ func listSubject(ctx context.Context, s *Store, now traffic.Time, filter Filter)
 			names[rule] = true
 		}
 	}
-	forms := slices.Compact([]traffic.Subject{filter.Subject.Stored(), filter.Subject}) // older weirs wrote long values whole
+	forms := slices.Compact([]traffic.Subject{filter.Subject.Stored(),
+		filter.Subject}) // older weirs wrote long values whole
 	filter.Subject = forms[0]
 	var out Listing
 	for _, form := range forms {
@@ -161,7 +164,8 @@ type Wanted struct {
 
 // Each visits the blocks of the namespace, or the releases, in no order, one at a time, until take returns false. It
 // may visit one twice. unreadable is how many keys this build cannot read, of those that it came to.
-func (s *Store) Each(ctx context.Context, now traffic.Time, wanted Wanted, take func(Listed) (more bool)) (unreadable int, err error) {
+func (s *Store) Each(ctx context.Context, now traffic.Time, wanted Wanted,
+	take func(Listed) (more bool)) (unreadable int, err error) {
 	modes, err := s.modesByRule(ctx)
 	if err != nil {
 		return 0, err

@@ -33,7 +33,8 @@ func raised(t *testing.T, server testbed.RedisServer, beside int) *blocktest.Sta
 	add(blocktest.Viewer, "login-burst", "0000000a")
 	add(blocktest.Viewer, rules.ByHand, "0000000b")
 	for i := range beside {
-		add(traffic.Subject(fmt.Sprintf("ip=198.51.%d.%d%%2F32", i>>8, i&255)), "login-burst", fmt.Sprintf("%08x", 4096+i))
+		add(traffic.Subject(fmt.Sprintf("ip=198.51.%d.%d%%2F32", i>>8, i&255)), "login-burst", fmt.Sprintf("%08x",
+			4096+i))
 	}
 	if _, err := s.Writer.Raise(t.Context(), raises); err != nil {
 		t.Fatal(err)
@@ -47,7 +48,8 @@ func TestOneSubjectIsListedByItsKeys(t *testing.T) {
 		s := raised(t, server, 50)
 		now := s.Clock.Now()
 		for _, f := range []blocklist.Filter{
-			{}, {Tombstones: true}, {Rule: "login-burst"}, {Rule: blocktest.FloodRule, Tombstones: true}, {Rule: "no-rule"},
+			{}, {Tombstones: true}, {Rule: "login-burst"}, {Rule: blocktest.FloodRule, Tombstones: true},
+			{Rule: "no-rule"},
 			{Rule: "no rule"}, {Hit: "0000000b"}, {Hit: "0000000", Tombstones: true},
 		} {
 			all, err := s.Store.List(t.Context(), now, f)
@@ -72,7 +74,8 @@ func TestOneSubjectIsListedByItsKeys(t *testing.T) {
 			t.Errorf("%d items, %v; want two blocks and a release", len(both.Items), err)
 		}
 		for _, nobody := range []traffic.Subject{"user", "shoe=43", "}x{"} {
-			if got, err := s.Store.List(t.Context(), now, blocklist.Filter{Subject: nobody}); err != nil || len(got.Items) != 0 {
+			if got, err := s.Store.List(t.Context(), now, blocklist.Filter{Subject: nobody}); err != nil ||
+				len(got.Items) != 0 {
 				t.Errorf("%s, of which there is no key: %d items, %v", nobody, len(got.Items), err)
 			}
 		}
@@ -85,17 +88,19 @@ func TestAWalkEndsWithEnough(t *testing.T) {
 		s := raised(t, server, 300)
 		taken := 0
 		take := func(blocklist.Listed) bool { taken++; return taken < 7 }
-		if unreadable, err := s.Store.Each(t.Context(), s.Clock.Now(), blocklist.Wanted{}, take); err != nil || unreadable != 0 || taken != 7 {
+		if unreadable, err := s.Store.Each(t.Context(), s.Clock.Now(), blocklist.Wanted{}, take); err != nil ||
+			unreadable != 0 || taken != 7 {
 			t.Errorf("%d were taken, %d unreadable, %v; want 7, none", taken, unreadable, err)
 		}
 		released := 0
-		_, err := s.Store.Each(t.Context(), s.Clock.Now(), blocklist.Wanted{Released: true}, func(l blocklist.Listed) bool {
-			if l.Tombstone == nil {
-				t.Errorf("%s is no release", l.Subject)
-			}
-			released++
-			return true
-		})
+		_, err := s.Store.Each(t.Context(), s.Clock.Now(), blocklist.Wanted{Released: true},
+			func(l blocklist.Listed) bool {
+				if l.Tombstone == nil {
+					t.Errorf("%s is no release", l.Subject)
+				}
+				released++
+				return true
+			})
 		if err != nil || released != 1 {
 			t.Errorf("%d releases, %v; want 1", released, err)
 		}
@@ -120,7 +125,8 @@ func TestAWalkReadsWhatIsWanted(t *testing.T) {
 	})
 	found := 0
 	wanted := blocklist.Wanted{Named: func(h blocklist.Name) bool { return h.Subject == blocktest.Viewer }}
-	if _, err := s.Store.Each(t.Context(), s.Clock.Now(), wanted, func(blocklist.Listed) bool { found++; return true }); err != nil || found != 2 || reads != 2 {
+	if _, err := s.Store.Each(t.Context(), s.Clock.Now(), wanted,
+		func(blocklist.Listed) bool { found++; return true }); err != nil || found != 2 || reads != 2 {
 		t.Errorf("%d found by %d reads, %v; want 2 by 2", found, reads, err)
 	}
 	server.Server().SetPreHook(func(peer *protocol.Peer, cmd string, args ...string) bool {
@@ -130,7 +136,8 @@ func TestAWalkReadsWhatIsWanted(t *testing.T) {
 		}
 		return false
 	})
-	if _, err := s.Store.Each(t.Context(), s.Clock.Now(), wanted, func(blocklist.Listed) bool { return true }); err == nil {
+	if _, err := s.Store.Each(t.Context(), s.Clock.Now(), wanted,
+		func(blocklist.Listed) bool { return true }); err == nil {
 		t.Error("a server that does not answer is none that holds nothing")
 	}
 }

@@ -169,7 +169,7 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 		"BY", "REASON"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Cut {
-		fmt.Fprintln(o.Stderr, "weir: Redis holds more than the server reads for listings: weir blocks list without --server lists all")
+		fmt.Fprintln(o.Stderr, "weir: Redis holds more than the server reads: without --server all are listed")
 	}
 	if found.Unreadable > 0 {
 		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", plural.Of(found.Unreadable, "key"))
@@ -260,9 +260,6 @@ func released(ctx context.Context, d *desk.Desk, args []string) (rule string, so
 	return rule, source, err
 }
 
-// wholeBlockID is how many digits the id has that a refused client is told: no two blocks have the same.
-const wholeBlockID = 16
-
 // standing finds the block that stands with an id, or the beginning of one.
 func standing(ctx context.Context, d *desk.Desk, text string) (rule string, source traffic.Subject, err error) {
 	id, err := explore.ParseID(text)
@@ -278,14 +275,15 @@ func standing(ctx context.Context, d *desk.Desk, text string) (rule string, sour
 		if item.Block == nil || !strings.HasPrefix(item.Block.Hit, id) {
 			continue
 		}
-		if source != "" || found.Cut && len(id) < wholeBlockID {
-			return "", "", fmt.Errorf("several blocks have, or may have, an id that begins with %s; give more of it", id)
+		if source != "" || found.Cut && len(id) < 16 { // digits of the id that a refused client is told
+			return "", "", fmt.Errorf("several blocks have, or may have, an id like %s…; give more of it", id)
 		}
 		rule, source = item.Rule, item.Subject
 	}
 	if source == "" {
 		if found.Cut {
-			return "", "", fmt.Errorf("no block of those that the server read, which are not all, has an id that begins with %s: name RULE and SOURCE", id)
+			return "", "", fmt.Errorf("the server has not read all blocks, and none with id %s: name RULE and SOURCE",
+				id)
 		}
 		return "", "", fmt.Errorf("nothing was blocked: no block that stands has an id that begins with %s, and nothing was released", id)
 	}

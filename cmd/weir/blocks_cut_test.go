@@ -37,17 +37,20 @@ func TestAServerThatHasNotReadAll(t *testing.T) {
 	}
 	for _, cut := range []bool{false, true} {
 		page.Cut = cut
-		page.Items = []api.Block{{Listed: blocklist.Listed{Subject: "ip=192.0.2.7%2F32", Rule: "login-burst", Block: &block}}}
-		if o := weir("blocks", "list"); o.code != exitOK || strings.Contains(o.stderr, "holds more than the server reads") != cut || !strings.Contains(o.stdout, "192.0.2.7") {
+		page.Items = []api.Block{{Listed: blocklist.Listed{Subject: "ip=192.0.2.7%2F32", Rule: "login-burst",
+			Block: &block}}}
+		if o := weir("blocks", "list"); o.code != exitOK || strings.Contains(o.stderr,
+			"holds more than the server reads") != cut || !strings.Contains(o.stdout, "192.0.2.7") {
 			t.Errorf("cut %v, a list: %+v", cut, o)
 		}
 		o := weir("blocks", "release", "00000000", "--reason", "tests")
-		if refused := strings.Contains(o.stderr, "several blocks have, or may have,"); refused != cut || asked != "id=00000000" && refused {
+		if refused := strings.Contains(o.stderr, "several blocks have, or may have,"); refused != cut ||
+			asked != "id=00000000" && refused {
 			t.Errorf("cut %v, a release by the beginning of an id, asked for with %q: %+v", cut, asked, o)
 		}
 		page.Items = []api.Block{}
 		o = weir("blocks", "release", "0123456789abcdef", "--reason", "tests")
-		if not := strings.Contains(o.stderr, "of those that the server read, which are not all"); o.code != exitError || not != cut {
+		if not := strings.Contains(o.stderr, "has not read all blocks"); o.code != exitError || not != cut {
 			t.Errorf("cut %v, a release of what is not among them: %+v", cut, o)
 		}
 	}

@@ -61,7 +61,8 @@ func (in *installation) Containing(context.Context, traffic.Time, blocklist.Cont
 	return blocklist.Listing{}, nil
 }
 
-func (in *installation) Each(context.Context, traffic.Time, blocklist.Wanted, func(blocklist.Listed) bool) (int, error) {
+func (in *installation) Each(context.Context, traffic.Time, blocklist.Wanted, func(blocklist.Listed) bool) (int,
+	error) {
 	return 0, nil
 }
 

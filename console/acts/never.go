@@ -191,7 +191,8 @@ func (s *Service) lift(ctx context.Context, actor access.Actor, r *NeverRequest,
 		if err := s.o.Releases.Append(ctx, &h); err != nil {
 			return err
 		}
-		done.Released = append(done.Released, AllowBlock{Rule: name.Rule, Subject: name.Subject, Until: found[name].Until})
+		done.Released = append(done.Released, AllowBlock{Rule: name.Rule, Subject: name.Subject,
+			Until: found[name].Until})
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func (m *manyBlocks) item(i int, released bool) blocklist.Listed {
 	if i%4 == 0 {
 		rule = "guest-flood"
 	}
-	l := blocklist.Listed{Rule: rule, Subject: traffic.Subject(fmt.Sprintf("ip=198.%d.%d.%d%%2F32", 18+i>>16, i>>8&255, i&255))}
+	l := blocklist.Listed{Rule: rule, Subject: traffic.Subject(fmt.Sprintf("ip=198.%d.%d.%d%%2F32", 18+i>>16,
+		i>>8&255, i&255))}
 	hit := fmt.Sprintf("%032x", i+1)
 	if released {
 		t := blocklist.NewTombstone(rule, "ann", since, since.Add(manyFor))
@@ -55,7 +56,8 @@ func (m *manyBlocks) item(i int, released bool) blocklist.Listed {
 	return l
 }
 
-func (m *manyBlocks) Each(_ context.Context, _ traffic.Time, wanted blocklist.Wanted, take func(blocklist.Listed) bool) (int, error) {
+func (m *manyBlocks) Each(_ context.Context, _ traffic.Time, wanted blocklist.Wanted,
+	take func(blocklist.Listed) bool) (int, error) {
 	step := 1
 	if wanted.Released {
 		step = m.every
@@ -128,8 +130,10 @@ func twelve(handler http.Handler, limit string) error {
 			who := []string{"vera", "anna"}[i%2]
 			page, err := blockPage(handler, who, url.Values{"limit": {limit}, "released": {"true"}})
 			kept := lately.Most + 3000 // the releases are fewer than are kept
-			if err == nil && (page.Total != kept || !page.Cut || page.Next == "" || fmt.Sprint(len(page.Items)) != limit) {
-				err = fmt.Errorf("%d items of %d, cut %v, next %q; want %s of %d, cut, more", len(page.Items), page.Total, page.Cut, page.Next, limit, kept)
+			if err == nil && (page.Total != kept || !page.Cut || page.Next == "" ||
+				fmt.Sprint(len(page.Items)) != limit) {
+				err = fmt.Errorf("%d items of %d, cut %v, next %q; want %s of %d, cut, more", len(page.Items),
+					page.Total, page.Cut, page.Next, limit, kept)
 			}
 			errs[i] = err
 		})
@@ -207,7 +211,8 @@ func TestPagesOfAListing(t *testing.T) {
 					}
 					page, err := blockPage(handler, who, q)
 					if err != nil || page.Total != tt.total || page.Cut {
-						t.Fatalf("%s, %s: total %d, cut %v, %v; want %d", who, tt.name, page.Total, page.Cut, err, tt.total)
+						t.Fatalf("%s, %s: total %d, cut %v, %v; want %d", who, tt.name, page.Total, page.Cut, err,
+							tt.total)
 					}
 					for _, b := range page.Items {
 						places = append(places, fmt.Sprintf("%s %s %v", b.Subject, b.Rule, b.Tombstone != nil))
@@ -219,8 +224,10 @@ func TestPagesOfAListing(t *testing.T) {
 						break
 					}
 				}
-				if len(places) != tt.total || !slices.IsSorted(places) || len(slices.Compact(slices.Clone(places))) != len(places) {
-					t.Errorf("%s, %s, by %s: %d items, sorted %v; want %d, each once", who, tt.name, limit, len(places), slices.IsSorted(places), tt.total)
+				if len(places) != tt.total || !slices.IsSorted(places) ||
+					len(slices.Compact(slices.Clone(places))) != len(places) {
+					t.Errorf("%s, %s, by %s: %d items, sorted %v; want %d, each once", who, tt.name, limit,
+						len(places), slices.IsSorted(places), tt.total)
 				}
 			}
 		}
@@ -245,13 +252,15 @@ func TestListingsOfOneSourceAndAfterAnAct(t *testing.T) {
 			t.Fatalf("total %d, %v; want 9", page.Total, err)
 		}
 	}
-	if w, p, _ := asks(handler, "adam", http.MethodPost, "/api/v1/rules/login-burst/demote", `{"reason": "a test"}`); w.Code != http.StatusOK {
+	if w, p, _ := asks(handler, "adam", http.MethodPost, "/api/v1/rules/login-burst/demote",
+		`{"reason": "a test"}`); w.Code != http.StatusOK {
 		t.Fatalf("an act: %d %s", w.Code, p.Detail)
 	}
 	if _, err := blockPage(handler, "anna", nil); err != nil || m.walks != 2 {
 		t.Errorf("after an act: %v, %d walks, want 2", err, m.walks)
 	}
-	if w, p, _ := asks(handler, "anna", http.MethodGet, "/api/v1/blocklist?id=xyz", ""); w.Code != http.StatusBadRequest || p.Field != "id" {
+	if w, p, _ := asks(handler, "anna", http.MethodGet, "/api/v1/blocklist?id=xyz",
+		""); w.Code != http.StatusBadRequest || p.Field != "id" {
 		t.Errorf("an id that is none: %d, field %q", w.Code, p.Field)
 	}
 }

@@ -24,7 +24,8 @@ const (
 )
 
 const (
-	// keep is for how long a reading is given to whoever asks, at least; keepShare is for how many times as long as it took.
+	// keep is for how long a reading is given to whoever asks, at least; keepShare is for how many times as long as it
+	// took.
 	keep      = time.Second
 	keepShare = 4
 	keepMost  = 15 * time.Second
@@ -35,7 +36,8 @@ const (
 // Source is where blocks are; a blocklist.Store is one.
 type Source interface {
 	// Each gives what it visits away: nobody else has its block or release.
-	Each(ctx context.Context, now traffic.Time, wanted blocklist.Wanted, take func(blocklist.Listed) (more bool)) (unreadable int, err error)
+	Each(ctx context.Context, now traffic.Time, wanted blocklist.Wanted,
+		take func(blocklist.Listed) (more bool)) (unreadable int, err error)
 	// List is asked for one subject only.
 	List(ctx context.Context, now traffic.Time, filter blocklist.Filter) (blocklist.Listing, error)
 }

@@ -58,7 +58,8 @@ func item(i int, released bool) blocklist.Listed {
 	return l
 }
 
-func (r *redis) Each(ctx context.Context, _ traffic.Time, wanted blocklist.Wanted, take func(blocklist.Listed) bool) (int, error) {
+func (r *redis) Each(ctx context.Context, _ traffic.Time, wanted blocklist.Wanted,
+	take func(blocklist.Listed) bool) (int, error) {
 	r.mu.Lock()
 	n := r.releases
 	if !wanted.Released {
@@ -220,7 +221,8 @@ func TestAFailureIsShared(t *testing.T) {
 			var asking sync.WaitGroup
 			for range 12 {
 				asking.Go(func() {
-					if got, err := list(t.Context(), b, blocklist.Filter{}); !errors.Is(err, broken) || len(got.Items) != 0 {
+					if got, err := list(t.Context(), b, blocklist.Filter{}); !errors.Is(err, broken) ||
+						len(got.Items) != 0 {
 						t.Errorf("%d items, %v; want %v", len(got.Items), err, broken)
 					}
 				})
@@ -259,7 +261,8 @@ func TestAReadingEnds(t *testing.T) {
 		b, _ := newBlocks(t, r, 0, 0)
 		defer b.Close()
 		begun := time.Now()
-		if _, err := list(t.Context(), b, blocklist.Filter{}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != within {
+		if _, err := list(t.Context(), b, blocklist.Filter{}); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(begun) != within {
 			t.Errorf("after %s: %v; want its deadline after %s", time.Since(begun), err, within)
 		}
 	})
@@ -318,9 +321,11 @@ func TestWhatIsCutIsTold(t *testing.T) {
 		ofRule, ofRuleReleased int
 	}{
 		{blocks: 10, releases: 5, keeps: 10, keepsAll: 15, visitedMost: 15, ofRule: 4, ofRuleReleased: 6},
-		{blocks: 11, releases: 5, keeps: 10, keepsAll: 15, cut: true, cutAll: true, visitedMost: 16, ofRule: 3, ofRuleReleased: 5},
+		{blocks: 11, releases: 5, keeps: 10, keepsAll: 15, cut: true, cutAll: true, visitedMost: 16, ofRule: 3,
+			ofRuleReleased: 5},
 		{blocks: 10, releases: 6, keeps: 10, keepsAll: 15, cutAll: true, visitedMost: 16, ofRule: 4, ofRuleReleased: 5},
-		{blocks: 300_000, releases: 300_000, keeps: 10, keepsAll: 15, cut: true, cutAll: true, visitedMost: 17, ofRule: 3, ofRuleReleased: 4},
+		{blocks: 300_000, releases: 300_000, keeps: 10, keepsAll: 15, cut: true, cutAll: true, visitedMost: 17,
+			ofRule: 3, ofRuleReleased: 4},
 		{blocks: 5, releases: 2, twice: true, keeps: 5, keepsAll: 7, visitedMost: 14, ofRule: 2, ofRuleReleased: 3},
 		{},
 	} {
@@ -339,11 +344,13 @@ func TestWhatIsCutIsTold(t *testing.T) {
 			} {
 				got, err := list(t.Context(), b, ask.filter)
 				if err != nil || len(got.Items) != ask.want || got.Cut != ask.cut {
-					t.Errorf("%+v: %d items, cut %v, %v; want %d, %v", ask.filter, len(got.Items), got.Cut, err, ask.want, ask.cut)
+					t.Errorf("%+v: %d items, cut %v, %v; want %d, %v", ask.filter, len(got.Items), got.Cut, err,
+						ask.want, ask.cut)
 				}
 				for i := 1; i < len(got.Items); i++ {
 					if got.Items[i-1].Compare(&got.Items[i]) >= 0 {
-						t.Errorf("%+v: %s does not come before %s", ask.filter, got.Items[i-1].Subject, got.Items[i].Subject)
+						t.Errorf("%+v: %s does not come before %s", ask.filter, got.Items[i-1].Subject,
+							got.Items[i].Subject)
 					}
 				}
 				if cap(got.Items) != len(got.Items) && ask.filter.Rule == "" {

@@ -161,7 +161,8 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	v := &blocksPage{Redis: see.redis, Cut: see.cut, Query: q.Get("q"), Rule: q.Get("rule"), Total: len(see.Blocks), ReleasedTotal: len(see.Releases)}
+	v := &blocksPage{Redis: see.redis, Cut: see.cut, Query: q.Get("q"), Rule: q.Get("rule"), Total: len(see.Blocks),
+		ReleasedTotal: len(see.Releases)}
 	by, err := oneOf(q, "sort", "newest", "newest", "ending", "rule")
 	if err != nil {
 		return err

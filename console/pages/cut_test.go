@@ -17,7 +17,10 @@ import (
 func TestPagesSayThatNotAllBlocksWereRead(t *testing.T) {
 	s := newScene()
 	all := slices.Clone(s.listed)
-	of := slices.IndexFunc(all, func(l blocklist.Listed) bool { return l.Block != nil && l.Rule == "login-stuffing" && l.InForce })
+	of := slices.IndexFunc(all, func(l blocklist.Listed) bool {
+		return l.Block != nil && l.Rule == "login-stuffing" &&
+			l.InForce
+	})
 	away := all[of]
 	s.listed = slices.DeleteFunc(slices.Clone(all), func(l blocklist.Listed) bool { return l.Subject == away.Subject })
 	s.beyond = []blocklist.Listed{away}
@@ -70,7 +73,8 @@ func TestABlocksPageMakesViewsOfWhatItShows(t *testing.T) {
 		_, after, _ := strings.Cut(list, "198.18.")
 		return after[:max(0, strings.IndexAny(after, "\"<"))]
 	}
-	for address, want := range map[string]string{"/blocks": "0.0", "/blocks?page=3": "0.200", "/blocks?q=198.18.77.": "77.0"} {
+	for address, want := range map[string]string{"/blocks": "0.0", "/blocks?page=3": "0.200",
+		"/blocks?q=198.18.77.": "77.0"} {
 		_, body, _ := get(t, p, admin(), address)
 		if got := newest(body); got != want {
 			t.Errorf("%s begins with 198.18.%s, want 198.18.%s", address, got, want)

@@ -75,8 +75,9 @@ func (p *Pages) standing(ctx context.Context) (*reading, error) {
 		p.o.Logger.Warn("console: Redis cannot be asked", "error", err)
 	}
 	if l.cut {
-		l.redis = fmt.Sprintf("Redis holds more blocks or releases than pages read of it, %d: counts are at least what is shown, "+
-			"lists and filters are not whole, and who is shown as not held may be held. The page of a source or a block asks Redis for it.",
+		l.redis = fmt.Sprintf("Redis holds more blocks or releases than pages read of it, %d: counts are at least "+
+			"what is shown, lists and filters are not whole, and who is shown as not held may be held. "+
+			"The page of a source or a block asks Redis for it.",
 			len(listed.Items))
 	}
 	l.found, l.now, l.at, l.took = standing.At(now, all, listed.Items), now, time.Now(), time.Since(begun)

@@ -336,7 +336,8 @@ func (s *scene) List(_ context.Context, _ traffic.Time, filter blocklist.Filter)
 	}
 	if filter.Subject != "" {
 		all := slices.Concat(s.listed, s.beyond)
-		return blocklist.Listing{Items: slices.DeleteFunc(all, func(l blocklist.Listed) bool { return !filter.Holds(&l) })}, nil
+		all = slices.DeleteFunc(all, func(l blocklist.Listed) bool { return !filter.Holds(&l) })
+		return blocklist.Listing{Items: all}, nil
 	}
 	return blocklist.Listing{Items: slices.Clone(s.listed), Cut: len(s.beyond) > 0}, nil
 }

@@ -153,11 +153,13 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 		Acts: does,
 		Reader: &api.Reader{
 			Rules: s.desk.Rules, History: s.desk, Trail: s.desk.Audit, Blocks: s.blocks, Clock: service.Now,
-			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: blocksFor{o.Redis, s.blocks}, Clock: service.Now},
+			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: blocksFor{o.Redis, s.blocks},
+				Clock: service.Now},
 			Dossiers: service.NewDossiers(o.Config, s.desk),
 			Letters:  letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(s.desk, ""),
 		},
-		Turns: s.turns, Changed: s.blocks.Forget, Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal,
+		Turns: s.turns, Changed: s.blocks.Forget, Health: func() api.Health { return health(pulse()) }, Live: live,
+		Reveal: revealer.Reveal,
 		Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
 	if err != nil {
@@ -180,7 +182,8 @@ func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service
 		Rules: s.desk.Rules, History: s.desk, Blocks: s.blocks, Explorer: explore.New(s.desk),
 		Evidence: evidence.New(s.desk.DB, s.desk.Rules),
 		Views:    savedviews.New(s.desk.DB),
-		Turns:    s.turns, Changed: s.blocks.Forget, Acts: does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now,
+		Turns:    s.turns, Changed: s.blocks.Forget, Acts: does, Masker: masker, Pulse: pulse, Command: o.Command,
+		Clock:  service.Now,
 		Logger: o.Log,
 	})
 	if err != nil {
