@@ -229,6 +229,7 @@ func TestAFailureIsShared(t *testing.T) {
 			}
 			asking.Wait()
 		}
+		go func() { time.Sleep(time.Second); b.Forget() }() // while it is asked
 		fails()
 		r.set(nil)
 		b.Forget()
