@@ -45,7 +45,7 @@ func TestAServerThatHasNotReadAll(t *testing.T) {
 		}
 		o := weir("blocks", "release", "00000000", "--reason", "tests")
 		if refused := strings.Contains(o.stderr, "several blocks have, or may have,"); refused != cut ||
-			asked != "id=00000000" && refused {
+			refused && !strings.Contains(asked, "id=00000000") {
 			t.Errorf("cut %v, a release by the beginning of an id, asked for with %q: %+v", cut, asked, o)
 		}
 		page.Items = []api.Block{}
