@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +20,20 @@ import (
 type Filter struct {
 	Rule       string
 	Subject    traffic.Subject
-	Tombstones bool // list releases too
+	Hit        string // what its hit's id begins with: of a block, or of one that was released
+	Tombstones bool   // list releases too
+}
+
+// Names reports whether the filter lets pass what is named h, Holds whether it lets pass an item. Of the subject both
+// know the stored form only.
+func (f *Filter) Names(h Name) bool {
+	return (f.Rule == "" || f.Rule == h.Rule) && (f.Subject == "" || f.Subject == h.Subject)
+}
+
+// Holds reports whether the filter lets an item pass, see Names.
+func (f *Filter) Holds(l *Listed) bool {
+	return f.Names(Name{Subject: l.Subject, Rule: l.Rule}) && (l.Tombstone == nil || f.Tombstones) &&
+		(f.Hit == "" || strings.HasPrefix(l.Hit(), f.Hit))
 }
 
 // Listed is one block or one tombstone in Redis; exactly one of the two is set.
@@ -33,58 +48,18 @@ type Listed struct {
 	InForce bool `json:"in_force"`
 }
 
-// Listing is what List found.
-type Listing struct {
-	Items      []Listed
-	Unreadable int  // keys that this build cannot read
-	Cut        bool // the search ended early: there may be more (Containing only)
+// Hit is the id of the hit that led to the block, or to the one that was released; empty where nothing was.
+func (l *Listed) Hit() string {
+	if l.Tombstone != nil {
+		return l.Tombstone.Hit
+	}
+	return l.Block.Hit
 }
 
-// List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
-// each million.
-func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (Listing, error) {
-	modes, err := s.modesByRule(ctx)
-	if err != nil {
-		return Listing{}, err
-	}
-	filter.Subject = filter.Subject.Stored()
-	var mu sync.Mutex
-	var out Listing
-	unreadable := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		out.Unreadable++
-	}
-	err = s.scan(ctx, func(h Name, tombstone bool, value string) {
-		if filter.Rule != "" && filter.Rule != h.Rule || filter.Subject != "" && filter.Subject != h.Subject || tombstone && !filter.Tombstones {
-			return
-		}
-		item, err := s.listed(h, tombstone, value, modes, now)
-		if err != nil {
-			unreadable()
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		out.Items = append(out.Items, item)
-	}, unreadable)
-	if err != nil {
-		return Listing{}, err
-	}
-	slices.SortFunc(out.Items, func(a, b Listed) int {
-		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.order(), b.order()))
-	})
-	out.Items = slices.CompactFunc(out.Items, func(a, b Listed) bool { // a SCAN may return a key twice
-		return a.Subject == b.Subject && a.Rule == b.Rule && a.order() == b.order()
-	})
-	return out, nil
-}
-
-// scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.
-func (s *Store) scan(ctx context.Context, visit func(h Name, tombstone bool, value string), unreadable func()) error {
-	return s.redis.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
-		return (&Node{s, client}).Scan(ctx, visit, unreadable)
-	})
+// Compare orders items by subject and rule, and a block before its release.
+func (l *Listed) Compare(other *Listed) int {
+	return cmp.Or(cmp.Compare(l.Subject, other.Subject), cmp.Compare(l.Rule, other.Rule), cmp.Compare(l.order(),
+		other.order()))
 }
 
 func (l *Listed) order() int {
@@ -92,6 +67,117 @@ func (l *Listed) order() int {
 		return 1
 	}
 	return 0
+}
+
+// Listing is what was found.
+type Listing struct {
+	Items      []Listed
+	Unreadable int  // keys that this build cannot read
+	Cut        bool // the search ended early: there may be more
+}
+
+// List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
+// each million, but for a subject: its keys are asked for, of the rules of which Redis has a mode, and of those by
+// hand.
+func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (Listing, error) {
+	if filter.Subject != "" {
+		return listSubject(ctx, s, now, filter)
+	}
+	var out Listing
+	take := func(l Listed) bool {
+		if filter.Holds(&l) {
+			out.Items = append(out.Items, l)
+		}
+		return true
+	}
+	wanted := Wanted{Named: filter.Names}
+	unreadable, err := s.Each(ctx, now, wanted, take)
+	out.Unreadable = unreadable
+	if err == nil && filter.Tombstones {
+		wanted.Released = true
+		unreadable, err = s.Each(ctx, now, wanted, take)
+		out.Unreadable += unreadable
+	}
+	if err != nil {
+		return Listing{}, err
+	}
+	out.Sort()
+	return out, nil
+}
+
+// Sort puts items in their order, and takes out what was found twice, as a SCAN may.
+func (l *Listing) Sort() {
+	slices.SortFunc(l.Items, func(a, b Listed) int { return a.Compare(&b) })
+	l.Items = slices.CompactFunc(l.Items, func(a, b Listed) bool { return a.Compare(&b) == 0 })
+}
+
+// listSubject lists what one subject has.
+func listSubject(ctx context.Context, s *Store, now traffic.Time, filter Filter) (Listing, error) {
+	modes, err := s.modesByRule(ctx)
+	if err != nil {
+		return Listing{}, err
+	}
+	names := map[string]bool{filter.Rule: true}
+	if filter.Rule == "" {
+		names = map[string]bool{rules.ByHand: true}
+		for rule := range modes {
+			names[rule] = true
+		}
+	}
+	forms := slices.Compact([]traffic.Subject{filter.Subject.Stored(),
+		filter.Subject}) // older weirs wrote long values whole
+	filter.Subject = forms[0]
+	var out Listing
+	for _, form := range forms {
+		var keys []string
+		for _, rule := range slices.Sorted(maps.Keys(names)) {
+			if (Name{Subject: form, Rule: rule}).Check() != nil {
+				continue // it can be in no key
+			}
+			if keys = append(keys, s.keys.Block(form, rule)); filter.Tombstones {
+				keys = append(keys, s.keys.Tombstone(form, rule))
+			}
+		}
+		for part := range slices.Chunk(keys, scanSize) {
+			err := s.values(ctx, part, func(h Name, tombstone bool, value string) {
+				switch item, err := s.listed(h, tombstone, value, modes, now); {
+				case err != nil:
+					out.Unreadable++
+				case filter.Holds(&item):
+					out.Items = append(out.Items, item)
+				}
+			}, func() { out.Unreadable++ })
+			if err != nil {
+				return Listing{}, err
+			}
+		}
+	}
+	out.Sort()
+	return out, nil
+}
+
+// Wanted says what Each visits.
+type Wanted struct {
+	Released bool              // releases instead of blocks
+	Named    func(h Name) bool // what is named so; nil: all. It is asked before a value is read
+}
+
+// Each visits the blocks of the namespace, or the releases, in no order, one at a time, until take returns false. It
+// may visit one twice. unreadable is how many keys this build cannot read, of those that it came to.
+func (s *Store) Each(ctx context.Context, now traffic.Time, wanted Wanted,
+	take func(Listed) (more bool)) (unreadable int, err error) {
+	modes, err := s.modesByRule(ctx)
+	if err != nil {
+		return 0, err
+	}
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	w := &walk{store: s, now: now, modes: modes, wanted: wanted, take: take, stop: stop}
+	err = s.redis.eachMaster(inner, w.node)
+	if w.over && ctx.Err() == nil {
+		err = nil // what a master answers to a walk that was ended tells nothing
+	}
+	return w.unreadable, err
 }
 
 func (s *Store) listed(h Name, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
@@ -149,61 +235,64 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, q Containing) 
 	if err != nil {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
-	modes, err := s.modesByRule(ctx)
-	if err != nil {
-		return Listing{}, err
-	}
-	w := &walk{
-		store: s, now: now, modes: modes, limit: cmp.Or(q.Limit, defaultContaining), found: map[Name]Listed{},
-		wants: func(h Name, parsed *ParsedSubject) bool {
-			return (q.Rule == "" || q.Rule == h.Rule) && parsed.contains(&named)
-		},
-	}
-	inner, stop := context.WithCancel(ctx)
-	defer stop()
-	w.stop = stop
-	err = s.redis.eachMaster(inner, w.node)
-	out := Listing{Cut: w.full || ctx.Err() != nil, Unreadable: w.unreadable}
+	limit := cmp.Or(q.Limit, defaultContaining)
+	found := map[Name]Listed{} // a SCAN may return a key twice
+	var out Listing
+	wanted := Wanted{Named: func(h Name) bool {
+		parsed, err := ParseSubject(h.Subject)
+		return err == nil && (q.Rule == "" || q.Rule == h.Rule) && parsed.contains(&named)
+	}}
+	out.Unreadable, err = s.Each(ctx, now, wanted, func(l Listed) bool {
+		h := Name{Subject: l.Subject, Rule: l.Rule}
+		if _, known := found[h]; !known && len(found) >= limit {
+			out.Cut = true
+			return false
+		}
+		found[h] = l
+		return true
+	})
+	out.Cut = out.Cut || ctx.Err() != nil
 	if err != nil && !out.Cut {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
-	for _, item := range w.found {
+	for _, item := range found {
 		out.Items = append(out.Items, item)
 	}
-	slices.SortFunc(out.Items, func(a, b Listed) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule)) })
+	out.Sort()
 	return out, nil
 }
 
-// walk looks for blocks at all masters at the same time, until it has enough.
+// walk visits what is wanted at all masters at the same time, until it has enough.
 type walk struct {
-	store *Store
-	now   traffic.Time
-	modes map[string]rules.ModeState
-	limit int
-	wants func(h Name, p *ParsedSubject) bool
-	stop  context.CancelFunc // ends the walk at every master
+	store  *Store
+	now    traffic.Time
+	modes  map[string]rules.ModeState
+	wanted Wanted
+	stop   context.CancelFunc // ends the walk at every master
 
 	mu         sync.Mutex
-	found      map[Name]Listed // a SCAN may return a key twice
-	full       bool            // there were more than limit
+	take       func(Listed) bool
+	over       bool // take wants no more
 	unreadable int
 }
 
 func (w *walk) node(ctx context.Context, node *redis.Client) error {
-	return w.store.redis.eachKey(ctx, node, w.store.keys.blockPattern(), func(keys []string) error {
-		wanted := slices.DeleteFunc(keys, func(key string) bool {
-			h, _, ok := w.store.keys.parse(key)
-			if !ok {
-				return true
-			}
-			parsed, err := ParseSubject(h.Subject)
-			return err != nil || !w.wants(h, &parsed)
-		})
-		return w.store.values(ctx, wanted, w.take, w.skip)
+	pattern := w.store.keys.blockPattern()
+	if w.wanted.Released {
+		pattern = w.store.keys.tombstonePattern()
+	}
+	return w.store.redis.eachKey(ctx, node, pattern, func(keys []string) error {
+		if w.wanted.Named != nil {
+			keys = slices.DeleteFunc(keys, func(key string) bool {
+				h, _, ok := w.store.keys.parse(key)
+				return ok && !w.wanted.Named(h)
+			})
+		}
+		return w.store.values(ctx, keys, w.visit, w.skip)
 	})
 }
 
-func (w *walk) take(h Name, tombstone bool, value string) {
+func (w *walk) visit(h Name, tombstone bool, value string) {
 	item, err := w.store.listed(h, tombstone, value, w.modes, w.now)
 	if err != nil {
 		w.skip()
@@ -211,12 +300,10 @@ func (w *walk) take(h Name, tombstone bool, value string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, known := w.found[h]; !known && len(w.found) >= w.limit {
-		w.full = true
+	if !w.over && !w.take(item) {
+		w.over = true
 		w.stop()
-		return
 	}
-	w.found[h] = item
 }
 
 func (w *walk) skip() {

@@ -72,6 +72,7 @@ type blocksView struct {
 	ReleaseTotal int           `json:"release_total"`
 	Released     []releaseView `json:"released"`
 	Unreadable   int           `json:"unreadable"` // keys in Redis that this build cannot read
+	Cut          bool          `json:"cut"`        // Redis holds more than was read: totals are at least that
 }
 
 const (
@@ -82,6 +83,7 @@ const (
 func (p *picture) blocksView() blocksView {
 	v := blocksView{
 		Stale: p.stale(partBlocks), Total: len(p.Blocks), ReleaseTotal: len(p.Releases), Unreadable: p.readings.listed.Unreadable,
+		Cut:    p.readings.listed.Cut,
 		Blocks: []blockView{}, Released: []releaseView{},
 	}
 	for _, item := range p.Blocks {

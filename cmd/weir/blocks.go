@@ -168,6 +168,9 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT",
 		"BY", "REASON"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
+	if found.Cut {
+		fmt.Fprintln(o.Stderr, "weir: Redis holds more than the server reads: without --server all are listed")
+	}
 	if found.Unreadable > 0 {
 		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", plural.Of(found.Unreadable, "key"))
 	}
@@ -263,7 +266,7 @@ func standing(ctx context.Context, d *desk.Desk, text string) (rule string, sour
 	if err != nil {
 		return "", "", usage.Errorf("got %q alone; allowed: RULE SOURCE…, or the id of a block that stands, of 8 to 32 hex digits", text)
 	}
-	found, err := d.Blocklist(ctx, blocklist.Filter{})
+	found, err := d.Blocklist(ctx, blocklist.Filter{Hit: id})
 	if err != nil {
 		return "", "", desk.Told(err)
 	}
@@ -272,12 +275,16 @@ func standing(ctx context.Context, d *desk.Desk, text string) (rule string, sour
 		if item.Block == nil || !strings.HasPrefix(item.Block.Hit, id) {
 			continue
 		}
-		if source != "" {
-			return "", "", fmt.Errorf("several blocks have an id that begins with %s; give more of it", id)
+		if source != "" || found.Cut && len(id) < 16 { // digits of the id that a refused client is told
+			return "", "", fmt.Errorf("several blocks have, or may have, an id like %s…; give more of it", id)
 		}
 		rule, source = item.Rule, item.Subject
 	}
 	if source == "" {
+		if found.Cut {
+			return "", "", fmt.Errorf("the server has not read all blocks, and none with id %s: name RULE and SOURCE",
+				id)
+		}
 		return "", "", fmt.Errorf("nothing was blocked: no block that stands has an id that begins with %s, and nothing was released", id)
 	}
 	return rule, source, nil

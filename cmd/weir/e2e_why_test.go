@@ -97,9 +97,10 @@ func TestWhyOfAnUnknownID(t *testing.T) {
 		code int
 		text string
 	}{
-		"0123456789abcdef": {exitError, "no hit of 2 streams in history has an id that begins with 0123456789abcdef, nor has one of the 0 blocks and releases in Redis"},
-		"0123456":          {exitUsage, `ID: got "0123456"; allowed: 8 to 32 hex digits, such as the 16 of X-Weir-Block`},
-		"no-hex-at-all":    {exitUsage, "allowed: 8 to 32 hex digits"},
+		"0123456789abcdef": {exitError, "no hit of 2 streams in history has an id that begins with " +
+			"0123456789abcdef, nor has a block or a release in Redis"},
+		"0123456":       {exitUsage, `ID: got "0123456"; allowed: 8 to 32 hex digits, such as the 16 of X-Weir-Block`},
+		"no-hex-at-all": {exitUsage, "allowed: 8 to 32 hex digits"},
 	} {
 		if o := b.weir("why", id); o.code != want.code || !strings.Contains(o.stderr, want.text) || o.stdout != "" {
 			t.Errorf("%s: exit code %d, %s%s", id, o.code, o.stdout, o.stderr)

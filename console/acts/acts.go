@@ -109,7 +109,9 @@ type Blocks interface {
 	Ready(ctx context.Context) error
 	Get(ctx context.Context, subject traffic.Subject, rule string) (*blocklist.Block, *blocklist.Tombstone, error)
 	Containing(ctx context.Context, now traffic.Time, q blocklist.Containing) (blocklist.Listing, error)
-	List(ctx context.Context, now traffic.Time, filter blocklist.Filter) (blocklist.Listing, error)
+	// Each visits the blocks that are wanted until take returns false. It may visit one twice.
+	Each(ctx context.Context, now traffic.Time, wanted blocklist.Wanted,
+		take func(blocklist.Listed) (more bool)) (unreadable int, err error)
 	WaitReleased(ctx context.Context, request *detectors.Hit) (blocklist.Tombstone, error)
 }
 

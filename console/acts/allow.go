@@ -1,6 +1,7 @@
 package acts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,22 +227,27 @@ func (d *AllowDone) look(ctx context.Context, s *Service, entries []rules.AllowE
 	if err := s.o.Blocks.Ready(ctx); err != nil {
 		return err
 	}
-	found, err := s.o.Blocks.List(ctx, s.o.Clock(), blocklist.Filter{})
-	if err != nil {
-		return err
-	}
-	for i := range found.Items {
-		b := &found.Items[i]
-		if b.Block == nil || !b.InForce || !slices.Contains(d.Rules, b.Rule) || !namesSource(entries, b.Subject) {
-			continue
+	wanted := blocklist.Wanted{Named: func(h blocklist.Name) bool {
+		return slices.Contains(d.Rules, h.Rule) && namesSource(entries, h.Subject)
+	}}
+	seen := map[blocklist.Name]bool{} // what is walked over may be met twice
+	_, err := s.o.Blocks.Each(ctx, s.o.Clock(), wanted, func(b blocklist.Listed) bool {
+		name := blocklist.Name{Subject: b.Subject, Rule: b.Rule}
+		if !b.InForce || seen[name] {
+			return true
 		}
 		if len(d.Blocks) == maxAllowBlocks {
 			d.BlocksCut = true
-			return nil
+			return false
 		}
+		seen[name] = true
 		d.Blocks = append(d.Blocks, AllowBlock{Rule: b.Rule, Subject: b.Subject, Until: b.Block.Until})
-	}
-	return nil
+		return true
+	})
+	slices.SortFunc(d.Blocks, func(a, b AllowBlock) int {
+		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule))
+	})
+	return err
 }
 
 // namesSource reports whether one of entries has to do with the blocked source: it has the value, or addresses of it.

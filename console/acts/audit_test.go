@@ -61,8 +61,9 @@ func (in *installation) Containing(context.Context, traffic.Time, blocklist.Cont
 	return blocklist.Listing{}, nil
 }
 
-func (in *installation) List(context.Context, traffic.Time, blocklist.Filter) (blocklist.Listing, error) {
-	return blocklist.Listing{}, nil
+func (in *installation) Each(context.Context, traffic.Time, blocklist.Wanted, func(blocklist.Listed) bool) (int,
+	error) {
+	return 0, nil
 }
 
 func (in *installation) WaitReleased(context.Context, *detectors.Hit) (blocklist.Tombstone, error) {

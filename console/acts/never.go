@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -161,21 +162,27 @@ func (s *Service) lift(ctx context.Context, actor access.Actor, r *NeverRequest,
 	if err := s.o.Blocks.Ready(ctx); err != nil {
 		return err
 	}
-	found, err := s.o.Blocks.List(ctx, s.o.Clock(), blocklist.Filter{})
+	list, found := blocklist.NewNeverBlock(prefixes), map[blocklist.Name]*blocklist.Block{}
+	wanted := blocklist.Wanted{Named: func(h blocklist.Name) bool {
+		_, special, held := list.Entry(h.Subject)
+		return held && !special
+	}}
+	_, err := s.o.Blocks.Each(ctx, s.o.Clock(), wanted, func(b blocklist.Listed) bool {
+		name := blocklist.Name{Subject: b.Subject, Rule: b.Rule}
+		if found[name] == nil && len(found) == maxLifted {
+			done.ReleasedCut = true
+			return false
+		}
+		found[name] = b.Block
+		return true
+	})
 	if err != nil {
 		return err
 	}
-	list := blocklist.NewNeverBlock(prefixes)
-	for i := range found.Items {
-		b := &found.Items[i]
-		if _, special, held := list.Entry(b.Subject); b.Block == nil || !held || special {
-			continue
-		}
-		if len(done.Released) == maxLifted {
-			done.ReleasedCut = true
-			return nil
-		}
-		h, err := blocklist.NewRelease(b.Subject, b.Rule, actor.Name, "never-block "+
+	for _, name := range slices.SortedFunc(maps.Keys(found), func(a, b blocklist.Name) int {
+		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule))
+	}) {
+		h, err := blocklist.NewRelease(name.Subject, name.Rule, actor.Name, "never-block "+
 			strings.Join(done.Entries[:min(3, len(done.Entries))], ", ")+": "+r.Reason, s.o.Clock())
 		if err != nil {
 			return err
@@ -184,7 +191,8 @@ func (s *Service) lift(ctx context.Context, actor access.Actor, r *NeverRequest,
 		if err := s.o.Releases.Append(ctx, &h); err != nil {
 			return err
 		}
-		done.Released = append(done.Released, AllowBlock{Rule: b.Rule, Subject: b.Subject, Until: b.Block.Until})
+		done.Released = append(done.Released, AllowBlock{Rule: name.Rule, Subject: name.Subject,
+			Until: found[name].Until})
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Options struct {
 	Live http.Handler
 	// Turns bound how many questions are worked on at a time; nil: any number.
 	Turns Turns
+	// Changed is called after what may have changed which blocks there are; nil: nothing is.
+	Changed func()
 	// Reveal is what a reveal.Revealer does; nil: the API reveals nothing.
 	Reveal func(ctx context.Context, actor access.Actor, r reveal.Request) (string, error)
 	// Masker gives roles below one pseudonyms; nil: everybody sees values.
@@ -53,6 +55,7 @@ type API struct {
 	mux      *access.Mux
 	document []byte // the OpenAPI document
 	limits   *limits
+	orders   *orders
 	requests *prometheus.CounterVec // route, code
 }
 
@@ -69,7 +72,7 @@ func New(o Options) (*API, error) {
 			return nil, fmt.Errorf("api: %s is missing", p.name)
 		}
 	}
-	a := &API{o: o, limits: newLimits(time.Now)}
+	a := &API{o: o, limits: newLimits(time.Now), orders: &orders{}}
 	a.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_api_requests_total", Help: "Requests to the API, by operation and HTTP status.",
 	}, []string{"operation", "code"})
@@ -177,6 +180,9 @@ func (c *call) answer() (any, error) {
 	defer cancel()
 	c.r = asked.WithContext(ctx)
 	answer, err := c.handle(c)
+	if !question && c.o.Changed != nil {
+		c.o.Changed()
+	}
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded) || postgres.TimedOut(err)
 	if own := (*httpError)(nil); question && err != nil && late && !errors.As(err, &own) {
 		err = &httpError{status: http.StatusServiceUnavailable, title: "the answer takes too long", cause: err,

@@ -3,12 +3,9 @@ package api
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/audit"
@@ -167,79 +164,6 @@ func listAudit(c *call) (any, error) {
 	}
 	entries, err := c.o.Reader.Trail.Of(c.r.Context(), object, limit)
 	return Page[Entry]{Items: append([]Entry{}, entries...)}, err
-}
-
-func listBlocks(c *call) (any, error) {
-	limit, err := c.limit()
-	if err != nil {
-		return nil, err
-	}
-	after, err := c.cursor()
-	if err != nil {
-		return nil, err
-	}
-	filter := blocklist.Filter{Rule: c.values["rule"], Tombstones: c.flag("released")}
-	if text := c.values["subject"]; text != "" {
-		subject, err := c.mask.ResolveSubject(traffic.Subject(text))
-		if err == nil {
-			err = checkSubject(subject)
-		}
-		if err != nil {
-			return nil, &acts.Invalid{Field: "subject", Got: text, Allowed: "a canonical subject like ip=192.0.2.1%2F32&device=tv-7: " + err.Error()}
-		}
-		filter.Subject = subject
-	}
-	found, err := c.o.Reader.Blocklist(c.r.Context(), filter)
-	if err != nil {
-		return nil, &acts.AwayError{Store: "Redis", Consequence: "which blocks stand is not known", Cause: err}
-	}
-	page := BlockPage{Page: Page[Block]{Items: []Block{}}, Total: len(found.Items), Unreadable: found.Unreadable}
-	items, places := c.ordered(found.Items)
-	last := ""
-	for i, item := range items {
-		if after != "" && places[i] <= after {
-			continue
-		}
-		if len(page.Items) == limit {
-			page.Next = cursorAt(last)
-			break
-		}
-		last = places[i]
-		page.Items = append(page.Items, Block{item})
-	}
-	return page, nil
-}
-
-// ordered are blocks in the order of what is shown of them, with their places in it: by the order of values somebody
-// who may become a source could tell between which others another one stands.
-func (c *call) ordered(all []blocklist.Listed) (sorted []blocklist.Listed, places []string) {
-	type placed struct {
-		blocklist.Listed
-		place string
-	}
-	items := make([]placed, len(all))
-	for i := range all {
-		items[i] = placed{all[i], c.mask.Order(all[i].Subject) + "\n" + all[i].Rule}
-	}
-	slices.SortFunc(items, func(a, b placed) int { return strings.Compare(a.place, b.place) })
-	for i := range items {
-		sorted, places = append(sorted, items[i].Listed), append(places, items[i].place)
-	}
-	return sorted, places
-}
-
-// checkSubject refuses what names nobody: a text without fields, or with one that no key has.
-func checkSubject(s traffic.Subject) error {
-	values, err := s.Values()
-	if err != nil {
-		return err
-	}
-	for _, v := range values {
-		if _, known := traffic.ParseKeyField(v.Field); !known {
-			return fmt.Errorf("there is no field %q", v.Field)
-		}
-	}
-	return nil
 }
 
 // liveSection gives the request to the live picture, whose viewers all get the same bytes: who is shown pseudonyms is no viewer.

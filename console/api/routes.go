@@ -77,8 +77,11 @@ func (a *API) table() []route {
 			params: []param{{name: "version", doc: "of the rule; default: the one that acts", kind: "integer"}, flagParam("pending", "of the pending version"),
 				{name: "until", doc: "the end of the time that it is about, RFC 3339; default: some minutes ago"}},
 			answer: acts.EvidenceShown{}, handle: promotionEvidence},
-		{Route: get("/api/v1/blocklist", ""), name: "listBlocks", summary: "The blocks in Redis, ascending by source and rule",
-			params: pageParams(param{name: "rule", doc: "only blocks of this rule"}, param{name: "subject", doc: "only the source of this canonical subject"},
+		{Route: get("/api/v1/blocklist", ""), name: "listBlocks",
+			summary: "The blocks in Redis, ascending by source and rule, as they were up to some seconds ago",
+			params: pageParams(param{name: "rule", doc: "only blocks of this rule"},
+				param{name: "subject", doc: "only the source of this canonical subject, asked of Redis now"},
+				param{name: "id", doc: "only blocks whose id begins so, 8 to 32 hex digits"},
 				flagParam("released", "releases, too")),
 			answer: BlockPage{}, handle: listBlocks},
 		{Route: get("/api/v1/never-block", ""), name: "listNeverBlock",
@@ -199,6 +202,7 @@ type Block struct {
 // BlockPage is a part of the blocks.
 type BlockPage struct {
 	Page[Block]
-	Total      int `json:"total"`      // of all pages
-	Unreadable int `json:"unreadable"` // keys that this build cannot read
+	Total      int  `json:"total"`      // of all pages, of what was read
+	Unreadable int  `json:"unreadable"` // keys that this build cannot read
+	Cut        bool `json:"cut"`        // Redis holds more than is read: of these, and of what was asked for perhaps
 }

@@ -384,4 +384,7 @@ func (p acting) forget() {
 	p.lately.mu.Lock()
 	defer p.lately.mu.Unlock()
 	p.lately.found = nil
+	if p.o.Changed != nil {
+		p.o.Changed()
+	}
 }

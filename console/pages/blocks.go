@@ -50,6 +50,7 @@ type releaseView struct {
 // blocksPage is all blocks.
 type blocksPage struct {
 	Redis         string
+	Cut           bool   // Redis holds more than was read
 	Query         string // the filter: a part of a source
 	Rule          string
 	Rules         []string // that have blocks
@@ -92,40 +93,64 @@ func (r *reading) release(name blocklist.Name, item *blocklist.Listed) releaseVi
 		Hit: t.Hit, By: shown.Text(t.By)}
 }
 
-// blocksOf are the blocks and releases that have all the values of a subject.
-func (r *reading) blocksOf(subject traffic.Subject) (blocks []blockView, releases []releaseView) {
-	for name, item := range r.Blocks {
-		if holdsAll(name.Subject, subject) {
-			blocks = append(blocks, r.block(name, item))
-		}
-	}
-	for name, item := range r.Releases {
-		if holdsAll(name.Subject, subject) {
-			releases = append(releases, r.release(name, item))
-		}
-	}
-	sortBlocks(blocks, "newest")
-	sortReleases(releases)
-	return blocks, releases
+// listing makes lists of blocks and releases: views of those that are shown, however many there are.
+type listing struct{ *reading }
+
+// of are the newest blocks and releases that have all the values of a subject, and how many blocks there are.
+func (r listing) of(subject traffic.Subject) (shown []blockView, all int, released []releaseView) {
+	blocks, releases := r.Of(func(name blocklist.Name) bool { return holdsAll(name.Subject, subject) })
+	r.sort(blocks, "newest")
+	return r.views(blocks[:min(len(blocks), blocksPerPage)]), len(blocks), r.newest(releases)
 }
 
-func sortBlocks(list []blockView, by string) {
-	slices.SortFunc(list, func(a, b blockView) int {
-		first := cmp.Compare(b.Since, a.Since)
+func nameOf(item *blocklist.Listed) blocklist.Name {
+	return blocklist.Name{Subject: item.Subject, Rule: item.Rule}
+}
+
+func (r listing) views(list []*blocklist.Listed) (out []blockView) {
+	for _, item := range list {
+		out = append(out, r.block(nameOf(item), item))
+	}
+	return out
+}
+
+// newest are those of the list that are shown.
+func (r listing) newest(list []*blocklist.Listed) (out []releaseView) {
+	slices.SortFunc(list, func(a, b *blocklist.Listed) int {
+		return cmp.Or(cmp.Compare(b.Tombstone.Released, a.Tombstone.Released), r.order(a, b))
+	})
+	for _, item := range list[:min(len(list), releasesShown)] {
+		out = append(out, r.release(nameOf(item), item))
+	}
+	return out
+}
+
+// sort orders blocks before views are made of those that are shown: there may be many.
+func (r listing) sort(list []*blocklist.Listed, by string) {
+	slices.SortFunc(list, func(a, b *blocklist.Listed) int {
+		first := cmp.Compare(b.Block.Since, a.Block.Since)
 		switch by {
 		case "ending":
-			first = cmp.Compare(a.Until, b.Until)
+			first = cmp.Compare(a.Block.Until, b.Block.Until)
 		case "rule":
 			first = cmp.Compare(a.Rule, b.Rule)
 		}
-		return cmp.Or(first, cmp.Compare(b.Since, a.Since), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Source.Href, b.Source.Href))
+		return cmp.Or(first, cmp.Compare(b.Block.Since, a.Block.Since), r.order(a, b))
 	})
 }
 
-func sortReleases(list []releaseView) {
-	slices.SortFunc(list, func(a, b releaseView) int {
-		return cmp.Or(cmp.Compare(b.Released, a.Released), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Source.Href, b.Source.Href))
-	})
+// order is the order of what has the same time: by what is shown.
+func (r listing) order(a, b *blocklist.Listed) int {
+	if first := cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Hit(), b.Hit())); first != 0 {
+		return first
+	}
+	return cmp.Compare(r.mask.Order(a.Subject), r.mask.Order(b.Subject))
+}
+
+// matches reports whether a part of a block's source, as it is shown, or the beginning of its id is text.
+func (r listing) matches(item *blocklist.Listed, text string) bool {
+	return strings.HasPrefix(item.Block.Hit, strings.ToLower(text)) ||
+		strings.Contains(shown.SourceOf(traffic.Subject(r.mask.Order(item.Subject))).String(), text)
 }
 
 const releasesShown = 50
@@ -136,7 +161,8 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	v := &blocksPage{Redis: see.redis, Query: q.Get("q"), Rule: q.Get("rule"), Total: len(see.Blocks), ReleasedTotal: len(see.Releases)}
+	v := &blocksPage{Redis: see.redis, Cut: see.cut, Query: q.Get("q"), Rule: q.Get("rule"), Total: len(see.Blocks),
+		ReleasedTotal: len(see.Releases)}
 	by, err := oneOf(q, "sort", "newest", "newest", "ending", "rule")
 	if err != nil {
 		return err
@@ -145,39 +171,30 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 		text := map[string]string{"newest": "Newest", "ending": "Ending soonest", "rule": "By rule"}[name]
 		v.Sort = append(v.Sort, option{Text: text, Href: with(r.URL, "sort", name, "page", ""), Chosen: name == by})
 	}
-	counts := map[string]int64{}
-	var found []blockView
+	counts, list := map[string]int64{}, listing{see}
+	var found []*blocklist.Listed
 	for name, item := range see.Blocks {
 		counts[name.Rule]++
 		if item.InForce {
 			v.InForce++
 		}
-		if v.Rule != "" && name.Rule != v.Rule {
-			continue
+		if (v.Rule == "" || name.Rule == v.Rule) && (v.Query == "" || list.matches(item, v.Query)) {
+			found = append(found, item)
 		}
-		one := see.block(name, item)
-		if v.Query != "" && !strings.Contains(one.Source.Label, v.Query) && !strings.HasPrefix(one.Hit, strings.ToLower(v.Query)) {
-			continue
-		}
-		found = append(found, one)
 	}
 	v.Rules = sortedByCount(counts)
-	if v.Rule != "" && counts[v.Rule] == 0 && see.Rules[v.Rule] == nil && !rules.IsByHand(v.Rule) {
+	if v.Rule != "" && counts[v.Rule] == 0 && !see.cut && see.Rules[v.Rule] == nil && !rules.IsByHand(v.Rule) {
 		return &badRequest{"rule", v.Rule, "the name of a rule that is there" + near(v.Rule, see)}
 	}
 	v.Never, v.Block = see.forms && !see.mask.Any(), see.forms && see.may(access.Block, "")
-	sortBlocks(found, by)
+	list.sort(found, by)
 	v.Found = len(found)
-	if v.List, v.Pager, err = pageOf(r.URL, found, blocksPerPage); err != nil {
+	if found, v.Pager, err = pageOf(r.URL, found, blocksPerPage); err != nil {
 		return err
 	}
-	for name, item := range see.Releases {
-		if v.Rule == "" || name.Rule == v.Rule {
-			v.Released = append(v.Released, see.release(name, item))
-		}
-	}
-	sortReleases(v.Released)
-	v.Released = v.Released[:min(len(v.Released), releasesShown)]
+	v.List = list.views(found)
+	_, releases := see.Of(func(name blocklist.Name) bool { return v.Rule == "" || name.Rule == v.Rule })
+	v.Released = list.newest(releases)
 	v.Query = shown.Text(v.Query)
 	return p.show(w, r, &shell{Name: "blocks", Title: "Blocks", Active: "blocks", Live: true, Body: v})
 }

@@ -81,6 +81,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 	if h == nil { // what was decided is all that is known
 		h = &history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{ID: story.ID, Rule: story.Rule, BlockSubject: story.Subject, Subject: story.Subject}}
 	}
+	askRedis(ctx, p, see, h.BlockSubject.Stored(), h.Rule)
 	v := &hitPage{
 		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First),
 		Decisions: see.decisions(story.Decisions), Refused: story.Refused,
@@ -101,14 +102,14 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 		v.Blocked = &who
 	}
 	name := blocklist.Name{Subject: held, Rule: h.Rule}
-	if item := see.Blocks[name]; item != nil {
+	if item := see.Block(name); item != nil {
 		one := see.block(name, item)
 		v.Block = &one
 		if v.Pass, err = p.passAddress(ctx, see, name, one.Release.Href); err != nil {
 			return err
 		}
 	}
-	if item := see.Releases[name]; item != nil {
+	if item := see.Release(name); item != nil {
 		one := see.release(name, item)
 		v.Release = &one
 	}

@@ -130,6 +130,7 @@ type healthPage struct {
 	Complete     bool // the figures of all reasons are known
 	Rules        int
 	Blocks       int
+	BlocksCut    bool // there are more
 	Command      string
 	Partitions   bool // there is a page of them
 }
@@ -153,12 +154,11 @@ func (p *Pages) health(w http.ResponseWriter, r *http.Request) error {
 	v := &healthPage{
 		Period: span, Problems: access.Show(see.mask, pulse.Problems), Stages: pulse.Stages, Gates: pulse.Gates,
 		GatesUnknown: pulse.GatesUnknown,
-		Rules:        len(see.Rules), Blocks: len(see.Blocks), Command: p.o.Command + " doctor",
+		Rules:        len(see.Rules), Blocks: len(see.Blocks), BlocksCut: see.cut, Command: p.o.Command + " doctor",
 		Partitions: see.forms,
 	}
 	if see.redis != "" {
-		v.Problems = append(v.Problems, console.Problem{Part: "Redis",
-			Detail: "does not answer: blocks and releases are not shown"})
+		v.Problems = append(v.Problems, redisProblem(see))
 	}
 	for _, s := range v.Stages {
 		v.Lag += s.Records

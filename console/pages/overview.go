@@ -21,6 +21,7 @@ const overviewRunning = 10
 type overviewPage struct {
 	Period   period
 	Redis    string
+	Cut      bool // Held is at least what is held
 	Problems []console.Problem
 	Lag      int64
 
@@ -84,7 +85,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	v := &overviewPage{
 		Write:  see.forms && access.MayAny(see.visit.Actor, access.Apply) == nil,
-		Period: span, Redis: see.redis, Query: q.Get("q"), Owner: q.Get("owner"), All: len(see.Rules),
+		Period: span, Redis: see.redis, Cut: see.cut, Query: q.Get("q"), Owner: q.Get("owner"), All: len(see.Rules),
 		Command: p.o.Command + " rules apply -f rules/ --reason \"…\"", Ingest: `echo '{"v":1,"ip":"203.0.113.9","method":"POST","path":"/login","status":401}' | ` + p.o.Command + " ingest -",
 	}
 	if v.Mode, err = oneOf(q, "mode", "", "off", "shadow", "canary", "block"); err != nil {
@@ -146,7 +147,7 @@ func (p *Pages) problems(see *reading) ([]console.Problem, int64) {
 	}
 	found := slices.Clone(access.Show(see.mask, pulse.Problems))
 	if see.redis != "" && !slices.ContainsFunc(found, func(one console.Problem) bool { return one.Part == "Redis" }) {
-		found = append(found, console.Problem{Part: "Redis", Detail: "does not answer: blocks and releases are not shown"})
+		found = append(found, redisProblem(see))
 	}
 	return found, lag
 }

@@ -54,7 +54,7 @@ type History interface {
 
 var _ History = (*history.Store)(nil)
 
-// Blocks is what pages read of Redis.
+// Blocks is what pages read of Redis. Nobody changes the items of a listing: others may have them, too.
 type Blocks interface {
 	List(ctx context.Context, now traffic.Time, filter blocklist.Filter) (blocklist.Listing, error)
 }
@@ -83,6 +83,7 @@ type Options struct {
 	Bounds   bounds.Bounds        // what the rules of owners may reach; nil: nobody is bound
 	Turns    Turns                // how many questions are worked on at a time; nil: any number
 	Acts     Acts                 // nil: pages show commands instead of forms
+	Changed  func()               // called after what may have changed which blocks there are; nil: nothing is
 	Clock    func() traffic.Time
 	Logger   *slog.Logger
 	// Command is what precedes `rules promote …` in the commands that pages show; default "weir".

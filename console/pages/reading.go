@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
@@ -31,7 +33,8 @@ type reading struct {
 	now      traffic.Time
 	commands shown.Commands
 	forms    bool   // people can act here: pages have forms in place of commands
-	redis    string // why Redis cannot be asked; blocks are missing then
+	redis    string // why blocks are missing: Redis cannot be asked, or holds more than was read; empty: none is
+	cut      bool   // Redis holds more blocks or releases than was read
 }
 
 // keepStanding is how long what the stores said is shown to other visitors too: however many there are, and however often
@@ -46,42 +49,77 @@ type lately struct {
 	now   traffic.Time
 	found *standing.Standing
 	redis string
+	cut   bool
 }
 
 // standing reads the rules and what Redis holds. That Redis does not answer is told, and no error.
-func (p *Pages) standing(ctx context.Context) (*standing.Standing, traffic.Time, string, error) {
+func (p *Pages) standing(ctx context.Context) (*reading, error) {
 	l := &p.lately
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.found != nil && time.Since(l.at) < max(keepStanding, 4*l.took) {
-		return l.found, l.now, l.redis, nil
+		return l.reading(), nil
 	}
 	begun, now := time.Now(), p.o.Clock()
 	all, err := p.o.Rules.List(ctx)
 	if err != nil {
-		return nil, 0, "", err
+		return nil, err
 	}
 	listed, err := p.o.Blocks.List(ctx, now, blocklist.Filter{Tombstones: true})
-	l.redis = ""
+	l.redis, l.cut = "", listed.Cut
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, 0, "", err
+			return nil, err
 		}
 		l.redis = "Redis does not answer: blocks and releases are not shown."
 		p.o.Logger.Warn("console: Redis cannot be asked", "error", err)
 	}
+	if l.cut {
+		l.redis = fmt.Sprintf("Redis holds more blocks or releases than pages read of it, %d: counts are at least "+
+			"what is shown, lists and filters are not whole, and who is shown as not held may be held. "+
+			"The page of a source or a block asks Redis for it.",
+			len(listed.Items))
+	}
 	l.found, l.now, l.at, l.took = standing.At(now, all, listed.Items), now, time.Now(), time.Since(begun)
-	return l.found, l.now, l.redis, nil
+	return l.reading(), nil
+}
+
+// reading is what every visitor is shown of it.
+func (l *lately) reading() *reading {
+	return &reading{Standing: l.found, now: l.now, redis: l.redis, cut: l.cut}
+}
+
+// askRedis asks for what one source has, by one rule or by any, where more stands there than was read.
+func askRedis(ctx context.Context, p *Pages, see *reading, of traffic.Subject, rule string) {
+	if !see.cut || of == "" {
+		return
+	}
+	found, err := p.o.Blocks.List(ctx, see.now, blocklist.Filter{Rule: rule, Subject: of, Tombstones: true})
+	if err != nil { // the page says already that what it shows is not whole
+		p.o.Logger.Warn("console: Redis cannot be asked for the blocks of a source", "error", err)
+		return
+	}
+	see.Standing = see.Also(found.Items)
+}
+
+// redisProblem is what is wrong with what was read of Redis.
+func redisProblem(see *reading) console.Problem {
+	if see.cut {
+		return console.Problem{Part: "Redis", Detail: "holds more blocks or releases than pages read of it: " +
+			"counts are at least what is shown, and lists are not whole"}
+	}
+	return console.Problem{Part: "Redis", Detail: "does not answer: blocks and releases are not shown"}
 }
 
 // read begins a page.
 func (p *Pages) read(r *http.Request) (*reading, error) {
-	found, now, redis, err := p.standing(r.Context())
+	see, err := p.standing(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	return &reading{Standing: found, visit: access.VisitOf(r.Context()), mask: maskOf(&p.o, r), now: now,
-		commands: p.commands, forms: p.o.Acts != nil, redis: redis}, nil
+	see.visit, see.mask = access.VisitOf(r.Context()), maskOf(&p.o, r)
+	see.commands, see.forms = p.commands, p.o.Acts != nil
+	return see, nil
 }
 
 // may reports whether the visitor may do an act to what owner owns.

@@ -51,6 +51,7 @@ type rulePage struct {
 	FellBack  string      // why its canary fell back; empty: it did not
 	Period    period
 	Redis     string
+	Cut       bool // Held is at least what it holds
 
 	Episodes, Sources, Events int64
 	WouldRefuse               int64                // requests, had the block alone been in force
@@ -133,8 +134,12 @@ func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 		return unknownRule(err, id, see)
 	}
 	v := see.ruleHead(&found)
+<<<<<<< HEAD
 	v.Period, v.Redis, v.Did = span, see.redis, did(r.URL.Query())
 	v.Beyond = beyond(p.o.Bounds, &found)
+=======
+	v.Period, v.Redis, v.Cut, v.Did = span, see.redis, see.cut, did(r.URL.Query())
+>>>>>>> listing
 	evidence := p.evidenceBeside(r, see, &found, span)
 	defer evidence.end()
 	if err := p.ruleFound(ctx, see, v); err != nil {

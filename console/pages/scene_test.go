@@ -41,6 +41,7 @@ type scene struct {
 	rules     []rulestore.Rule
 	hits      []history.RecordedHit
 	listed    []blocklist.Listed
+	beyond    []blocklist.Listed // what Redis holds beside it, and nobody has read
 	allow     []rulestore.AllowList
 	decisions []history.RecordedDecision
 	entries   []audit.Entry
@@ -341,11 +342,16 @@ func (s *scene) NotCounted(context.Context, string, traffic.Time) (history.NotCo
 	return history.NotCounted{Complete: true}, s.away["history"]
 }
 
-func (s *scene) List(context.Context, traffic.Time, blocklist.Filter) (blocklist.Listing, error) {
+func (s *scene) List(_ context.Context, _ traffic.Time, filter blocklist.Filter) (blocklist.Listing, error) {
 	if err := s.away["redis"]; err != nil {
 		return blocklist.Listing{}, err
 	}
-	return blocklist.Listing{Items: slices.Clone(s.listed)}, nil
+	if filter.Subject != "" {
+		all := slices.Concat(s.listed, s.beyond)
+		all = slices.DeleteFunc(all, func(l blocklist.Listed) bool { return !filter.Holds(&l) })
+		return blocklist.Listing{Items: all}, nil
+	}
+	return blocklist.Listing{Items: slices.Clone(s.listed), Cut: len(s.beyond) > 0}, nil
 }
 
 var (

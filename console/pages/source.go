@@ -27,15 +27,16 @@ const (
 
 // sourcePage is everything about an address, a device, a user, a key, or several of them together.
 type sourcePage struct {
-	Did     string // what has just been done, by the form before
-	Of      string // as the address names it, for reading
-	Given   string // as the address names it
-	Source  sourceView
-	Any     bool // the text is looked for in every field
-	Period  period
-	Redis   string
-	Blocks  []blockView
-	Release []releaseView
+	Did       string // what has just been done, by the form before
+	Of        string // as the address names it, for reading
+	Given     string // as the address names it
+	Source    sourceView
+	Any       bool // the text is looked for in every field
+	Period    period
+	Redis     string
+	Blocks    []blockView // the newest
+	BlocksAll int
+	Release   []releaseView
 
 	Episodes     explore.Total
 	LeftOut      string // of the period, what history does not have, of whatever sources
@@ -93,7 +94,8 @@ func (p *Pages) source(w http.ResponseWriter, r *http.Request) error {
 		v.Source = sourceView{Label: v.Of, Fields: []fieldView{{Field: shown.Field{Field: "any field", Value: v.Of}}}}
 	} else {
 		v.Source = see.source(subject)
-		v.Blocks, v.Release = see.blocksOf(subject)
+		askRedis(ctx, p, see, subject.Stored(), "")
+		v.Blocks, v.BlocksAll, v.Release = listing{see}.of(subject)
 		v.Erase, v.Block = eraseAddress(see, subject, of), blockAddress(see, subject, of)
 	}
 	if err := p.sourceFound(ctx, see, v, plain, &wanted); err != nil {

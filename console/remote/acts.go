@@ -253,6 +253,9 @@ func (c *Client) Blocklist(ctx context.Context, filter blocklist.Filter) (blockl
 		if filter.Subject != "" {
 			q.Set("subject", string(filter.Subject))
 		}
+		if filter.Hit != "" {
+			q.Set("id", filter.Hit)
+		}
 		if filter.Tombstones {
 			q.Set("released", "true")
 		}
@@ -266,6 +269,7 @@ func (c *Client) Blocklist(ctx context.Context, filter blocklist.Filter) (blockl
 			}
 			found.Items = append(found.Items, b.Listed)
 		}
+		found.Cut = found.Cut || page.Cut
 		if found.Unreadable = page.Unreadable; page.Next == "" {
 			return found, nil
 		}

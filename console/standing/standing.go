@@ -31,6 +31,7 @@ type Standing struct {
 	Rules    map[string]*rulestore.Rule           // by id
 	Blocks   map[blocklist.Name]*blocklist.Listed // those whose time is not over, in force or not
 	Releases map[blocklist.Name]*blocklist.Listed // those that are still remembered
+	also     *Standing                            // of single sources, asked for later; nil: nothing
 }
 
 // At sorts what the stores said at a time.
@@ -55,6 +56,48 @@ func At(now traffic.Time, all []rulestore.Rule, listed []blocklist.Listed) *Stan
 	return s
 }
 
+// Also is s with what single sources have, asked for beside it.
+func (s *Standing) Also(listed []blocklist.Listed) *Standing {
+	out := *s
+	out.also = At(s.now, nil, listed)
+	return &out
+}
+
+// Block is the block that stands under a name; nil: none that is known of.
+func (s *Standing) Block(name blocklist.Name) *blocklist.Listed {
+	if s.also != nil && s.also.Blocks[name] != nil {
+		return s.also.Blocks[name]
+	}
+	return s.Blocks[name]
+}
+
+// Release is the release that is remembered under a name; nil: none that is known of.
+func (s *Standing) Release(name blocklist.Name) *blocklist.Listed {
+	if s.also != nil && s.also.Releases[name] != nil {
+		return s.also.Releases[name]
+	}
+	return s.Releases[name]
+}
+
+// Of are the blocks, and the releases, whose names are wanted, in no order.
+func (s *Standing) Of(wanted func(blocklist.Name) bool) (blocks, releases []*blocklist.Listed) {
+	for name, item := range s.Blocks {
+		if wanted(name) && (s.also == nil || s.also.Blocks[name] == nil) {
+			blocks = append(blocks, item)
+		}
+	}
+	for name, item := range s.Releases {
+		if wanted(name) && (s.also == nil || s.also.Releases[name] == nil) {
+			releases = append(releases, item)
+		}
+	}
+	if s.also != nil {
+		more, moreReleases := s.also.Of(wanted)
+		blocks, releases = append(blocks, more...), append(releases, moreReleases...)
+	}
+	return blocks, releases
+}
+
 // Outcome says what has become of the source of an episode, by the newest version of its rule.
 func (s *Standing) Outcome(h *detectors.Hit) Outcome {
 	passed := Outcome{Kind: Passed}
@@ -66,11 +109,11 @@ func (s *Standing) Outcome(h *detectors.Hit) Outcome {
 		return passed
 	}
 	name := blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}
-	if b := s.Blocks[name]; b != nil && b.InForce {
+	if b := s.Block(name); b != nil && b.InForce {
 		until := b.Block.Until
 		return Outcome{Kind: Held, Until: &until}
 	}
-	if r := s.Releases[name]; r != nil && r.Tombstone.Covers(h.ID, h.First) {
+	if r := s.Release(name); r != nil && r.Tombstone.Covers(h.ID, h.First) {
 		return Outcome{Kind: Released}
 	}
 	if rule.Mode != rules.ModeShadow && rule.Mode != rules.ModeCanary || rule.Newest.Version.Block == nil {

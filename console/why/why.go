@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/gate"
@@ -183,24 +182,20 @@ func (t *Teller) standing(ctx context.Context, id string) (*explore.Story, error
 	away := t.Away
 	var found blocklist.Listing
 	if away == nil {
-		found, away = t.Blocks.List(ctx, t.Clock(), blocklist.Filter{Tombstones: true})
+		found, away = t.Blocks.List(ctx, t.Clock(), blocklist.Filter{Hit: id, Tombstones: true})
 	}
 	if away != nil {
 		return nil, &NothingError{Looked: looked, Away: away}
 	}
-	for i := range found.Items {
-		item := &found.Items[i]
-		hit := ""
-		if item.Block != nil {
-			hit = item.Block.Hit
-		} else {
-			hit = item.Tombstone.Hit
-		}
-		if strings.HasPrefix(hit, id) {
-			return t.unrecorded(ctx, hit, item.Rule, item.Subject)
-		}
+	if len(found.Items) > 0 {
+		item := &found.Items[0]
+		return t.unrecorded(ctx, item.Hit(), item.Rule, item.Subject)
 	}
-	return nil, &NothingError{Looked: fmt.Sprintf("%s, nor has one of the %d blocks and releases in Redis", looked, len(found.Items))}
+	looked += ", nor has a block or a release in Redis"
+	if found.Cut {
+		looked += ", of those that were read: there are more"
+	}
+	return nil, &NothingError{Looked: looked}
 }
 
 // unrecorded is the story of a hit that RECORD has not stored.

@@ -156,6 +156,10 @@ var plan = map[string]room{
 		what:    "how many questions are worked on at a time, of each actor and of all",
 		imports: []string{"console/access"},
 	},
+	"console/lately": {
+		what:    "one bounded reading of the blocks in Redis for all who ask",
+		imports: []string{"blocklist", "traffic"},
+	},
 	"console/letters": {
 		what:    "what stages could not use, read from the topic of dead letters",
 		imports: []string{"history/explore", "ingest", "rules", "traffic"},
@@ -166,7 +170,7 @@ var plan = map[string]room{
 			"console/shown", "console/turns", "console/why", "detectors", "history", "history/audit",
 			"history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest",
 			"internal/duration", "rules", "rules/promotion", "traffic"},
-		tests: []string{"history/erasure", "rules/condition"},
+		tests: []string{"console/lately", "history/erasure", "rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
 		what:    "where commands act: on the stores, or through a server",
@@ -177,13 +181,13 @@ var plan = map[string]room{
 		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service",
 			"cmd/weir/internal/serving",
 			"cmd/weir/internal/trial", "cmd/weir/internal/usage", "console", "console/access", "console/acts",
-			"console/api", "console/letters",
+			"console/api", "console/lately", "console/letters",
 			"console/pages", "console/reveal", "console/signin", "console/turns", "console/why", "history",
 			"history/evidence", "history/explore", "history/partitions", "history/postgres", "history/rulestore",
 			"history/savedviews", "history/sessions",
-			"ingest", "ingest/kafka", "internal/retry", "rules"},
+			"ingest", "ingest/kafka", "internal/retry", "rules", "traffic"},
 		tests: []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit",
-			"history/orders", "ingest/consume", "rules/condition", "traffic"},
+			"history/orders", "ingest/consume", "rules/condition"},
 	},
 	"history/ramp": {
 		what:    "canaries go on, or fall back: what is due, by the clock of the database",

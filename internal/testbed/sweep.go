@@ -86,11 +86,20 @@ func sweepCluster(ctx context.Context, nodes []string, namespace string) error {
 }
 
 func sweepNode(ctx context.Context, node *redis.Client, namespace string) error {
-	keys := node.Scan(ctx, 0, namespace+":*", 1000).Iterator()
-	for keys.Next(ctx) {
-		if err := node.Unlink(ctx, keys.Val()).Err(); err != nil {
-			return fmt.Errorf("remove key %q: %w", keys.Val(), err)
+	for at := uint64(0); ; {
+		keys, next, err := node.Scan(ctx, at, namespace+":*", 1000).Result()
+		if err != nil {
+			return err
+		}
+		pipe := node.Pipeline()
+		for _, key := range keys { // each by itself: they lie in slots of their own
+			pipe.Unlink(ctx, key)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return fmt.Errorf("remove keys like %q: %w", keys[0], err)
+		}
+		if at = next; at == 0 {
+			return nil
 		}
 	}
-	return keys.Err()
 }

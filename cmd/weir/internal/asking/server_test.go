@@ -322,7 +322,7 @@ func TestServerAndStoresSayTheSame(t *testing.T) {
 		{[]string{"audit", "--action", "releas"}, "did you mean release?"},
 		{[]string{"show", "0000000f"}, "no hit in history"},
 		{[]string{"show", "00000002"}, "several hits have an id"},
-		{[]string{"why", "0000000f"}, "nor has one of the 1 blocks"},
+		{[]string{"why", "0000000f"}, "nor has a block or a release in Redis"},
 		{[]string{"why", "198.51.100.7"}, "weir history timeline '198.51.100.7'"},
 	} {
 		for _, format := range []string{"table", "json", "csv"} {

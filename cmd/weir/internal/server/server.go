@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/lately"
 	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/console/pages"
 	"github.com/weirhq/weir/console/reveal"
@@ -38,6 +39,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Options are what a Server is made of. All but Pulse, Command and Version are required.
@@ -76,6 +78,7 @@ type Server struct {
 	bounds  serving.Bounds // of connections
 
 	connections *serving.Metrics
+	blocks      *lately.Blocks // one reading of Redis for pages, API and stream
 	close       func()
 }
 
@@ -110,7 +113,16 @@ func New(ctx context.Context, o Options) (*Server, error) {
 			Config: o.Config, Log: o.Log, History: s.desk, Kafka: o.Kafka, Environment: o.Environment,
 		}),
 	})
-	s.close = func() { done(); s.desk.Close() }
+	s.close = func() {
+		if s.blocks != nil {
+			s.blocks.Close()
+		}
+		done()
+		s.desk.Close()
+	}
+	if err == nil {
+		s.blocks, err = lately.New(lately.Options{Source: o.Redis, Clock: service.Now, Registerer: o.Registerer})
+	}
 	if err == nil {
 		err = s.mount(o, pulse, does, masker)
 	}
@@ -140,13 +152,20 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 	s.api, err = api.New(api.Options{
 		Acts: does,
 		Reader: &api.Reader{
-			Rules: s.desk.Rules, History: s.desk, Trail: s.desk.Audit, Blocks: o.Redis, Clock: service.Now,
-			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now},
+			Rules: s.desk.Rules, History: s.desk, Trail: s.desk.Audit, Blocks: s.blocks, Clock: service.Now,
+			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: blocksFor{o.Redis, s.blocks},
+				Clock: service.Now},
 			Dossiers: service.NewDossiers(o.Config, s.desk),
 			Letters:  letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(s.desk, ""),
 		},
+<<<<<<< HEAD
 		Turns: s.turns, Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal,
 		Masker: masker, Witness: s.witness(masker), Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
+=======
+		Turns: s.turns, Changed: s.blocks.Forget, Health: func() api.Health { return health(pulse()) }, Live: live,
+		Reveal: revealer.Reveal,
+		Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
+>>>>>>> listing
 	})
 	if err != nil {
 		return err
@@ -169,27 +188,47 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 // mount makes the pages, and the console that serves them beside the stream.
 func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
 	all, err := pages.New(pages.Options{
-		Rules: s.desk.Rules, History: s.desk, Blocks: o.Redis, Explorer: explore.New(s.desk),
+		Rules: s.desk.Rules, History: s.desk, Blocks: s.blocks, Explorer: explore.New(s.desk),
 		Evidence: evidence.New(s.desk.DB, s.desk.Rules),
 		Views:    savedviews.New(s.desk.DB),
+<<<<<<< HEAD
 		Turns:    s.turns, Acts: does, Masker: masker, Bounds: o.Config.Console.RuleBounds(),
 		Witness: s.witness(masker), Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
+=======
+		Turns:    s.turns, Changed: s.blocks.Forget, Acts: does, Masker: masker, Pulse: pulse, Command: o.Command,
+		Clock:  service.Now,
+		Logger: o.Log,
+>>>>>>> listing
 	})
 	if err != nil {
 		return err
 	}
 	s.pages = all
 	s.page, err = console.New(console.Options{
-		Pages: all.Handler(), Rules: s.desk.Rules, History: s.desk, Blocks: o.Redis, Pulse: pulse,
+		Pages: all.Handler(), Rules: s.desk.Rules, History: s.desk, Blocks: s.blocks, Pulse: pulse,
 		Hosts: o.Config.Console.Names(), Command: o.Command,
 		Clock: service.Now, Logger: o.Log, Registerer: o.Registerer,
 	})
 	return err
 }
 
+<<<<<<< HEAD
 // witness writes down what leaves no entry of the audit trail by itself.
 func (s *Server) witness(masker *access.Masker) access.Witness {
 	return &acts.Witness{Masking: acts.Masking{Masker: masker, Trail: s.desk.Audit}}
+=======
+// blocksFor asks Redis for what one source has, and the shared reading for all else.
+type blocksFor struct {
+	*blocklist.Store
+	read *lately.Blocks
+}
+
+var _ why.Blocks = blocksFor{}
+
+// List is lately.Blocks'.
+func (b blocksFor) List(ctx context.Context, now traffic.Time, filter blocklist.Filter) (blocklist.Listing, error) {
+	return b.read.List(ctx, now, filter)
+>>>>>>> listing
 }
 
 // Listen binds console.listen, or another address where one is given.

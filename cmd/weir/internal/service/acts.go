@@ -148,13 +148,14 @@ func (b *blocksPort) Containing(ctx context.Context, now traffic.Time, q blockli
 	return store.Containing(ctx, now, q)
 }
 
-// List is blocklist.Store's.
-func (b *blocksPort) List(ctx context.Context, now traffic.Time, filter blocklist.Filter) (blocklist.Listing, error) {
+// Each is blocklist.Store's.
+func (b *blocksPort) Each(ctx context.Context, now traffic.Time, wanted blocklist.Wanted,
+	take func(blocklist.Listed) (more bool)) (unreadable int, err error) {
 	store, err := b.open()
 	if err != nil {
-		return blocklist.Listing{}, err
+		return 0, err
 	}
-	return store.List(ctx, now, filter)
+	return store.Each(ctx, now, wanted, take)
 }
 
 // WaitReleased is blocklist.Store's.

@@ -1,0 +1,365 @@
+package acceptance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+// What a console is loaded with.
+const (
+	loadViewers = 200
+	loadBodies  = 600 // of two addresses, which have 128 connections each: four would take all that a console has
+	loadActs    = 8   // demotions, and as many releases
+	loadHits    = 200_000
+	loadBlocks  = 150_000 // more than a console reads for listings
+	loadMemory  = 512 << 20
+)
+
+const loadRule = `
+id: %s
+owner: identity
+match: {method: POST, path: /v1/%[1]s}
+key: [ip]
+limit: 20
+window: 10m
+block: {ttl: 24h}
+`
+
+// TestActsUnderALoadOfQuestions lets 200 viewers ask what is expensive while 600 bodies never come, and an admin demote
+// and release at a real weir console. Each act is done, the memory of the console is bounded, and what the acts took
+// is told.
+func TestActsUnderALoadOfQuestions(t *testing.T) {
+	testbed.Night(t, "200 viewers and 600 open requests take all that a machine has")
+	port := testbed.FreePort(t)
+	tokens := []string{loadToken("root", "admin"), loadToken("ann", "analyst")}
+	for i := range loadViewers {
+		tokens = append(tokens, loadToken(fmt.Sprint("v", i), "viewer"))
+	}
+	in := newInstall(t, [3]int{2, 4, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 1, fmt.Sprintf(`console:
+  listen: 127.0.0.1:%d
+  tokens: [%s]
+`, port, strings.Join(tokens, ", ")))
+	l := &questioning{t: t, in: in, address: fmt.Sprintf("127.0.0.1:%d", port), answers: map[string]int{}}
+	l.prepare()
+	stages, console := in.start("run"), in.start("console")
+	awaitConsole(t, "http://"+l.address)
+	l.fill()
+	quiet := l.admin(0, "quiet")
+
+	ctx, stop := context.WithCancel(background(t))
+	var going sync.WaitGroup
+	for i := range loadViewers {
+		going.Go(func() { l.asks(ctx, i) })
+	}
+	for i := range loadBodies {
+		going.Go(func() { l.keepsOpen(ctx, i) })
+	}
+	testbed.Eventually(t, time.Minute, func() error {
+		if n := l.open.Load(); n < 100 || l.asked.Load() < loadViewers {
+			return fmt.Errorf("%d bodies are awaited, %d questions were answered: no load yet", n, l.asked.Load())
+		}
+		return nil
+	})
+	loaded := l.admin(1, "loaded")
+	stop()
+	going.Wait()
+
+	if len(quiet) != 2*loadActs || len(loaded) != 2*loadActs {
+		t.Errorf("%d and %d acts were done, want %d each", len(quiet), len(loaded), 2*loadActs)
+	}
+	l.judge(console)
+	t.Logf("demote and release, quiet: %s; loaded: %s; answers %v, %d bodies were awaited, "+
+		"the admin connected anew %d times",
+		times(quiet), times(loaded), l.answers, l.bodies.Load(), l.again.Load())
+	console.stop()
+	stages.stop()
+}
+
+func loadToken(name, role string) string {
+	return fmt.Sprintf("{name: %s, role: %s, sha256: %x, expires: 2099-01-01}", name, role,
+		sha256.Sum256([]byte("the-long-token-of-"+name)))
+}
+
+// times are the shortest, the middle and the longest.
+func times(took []time.Duration) string {
+	if len(took) == 0 {
+		return "none"
+	}
+	all := slices.Sorted(slices.Values(took))
+	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("%s to %s, median %s", round(all[0]), round(all[len(all)-1]), round(all[len(all)/2]))
+}
+
+// questioning is a console under load.
+type questioning struct {
+	t       *testing.T
+	in      *install
+	address string
+
+	asked  atomic.Int64 // questions that were answered, in whatever way
+	open   atomic.Int64 // bodies that the console waits for
+	bodies atomic.Int64 // for how many it has waited
+	again  atomic.Int64 // times that the admin connected anew
+
+	mu      sync.Mutex
+	answers map[string]int // of viewers, by status, or by what is wrong
+}
+
+// prepare stores rules that block: those that are demoted, and one that blocks are released from.
+func (l *questioning) prepare() {
+	rules, names := []string{fmt.Sprintf(loadRule, "kept")}, []string{"kept"}
+	for i := range 2 * loadActs {
+		names = append(names, fmt.Sprintf("flood-%d", i))
+		rules = append(rules, fmt.Sprintf(loadRule, names[len(names)-1]))
+	}
+	l.in.Weir("rules", "apply", "-f", l.in.Write("rules.yaml", strings.Join(rules, "---")), "--reason", "tests")
+	for _, name := range names {
+		l.in.Weir("rules", "promote", name, "--reason", "tests", "--yes", "--override", "tests")
+	}
+}
+
+func loadSubject(i int) traffic.Subject {
+	return traffic.Subject(fmt.Sprintf("ip=198.%d.%d.%d%%2F32", 18+i>>16, i>>8&255, i&255))
+}
+
+// fill makes history and Redis large.
+func (l *questioning) fill() {
+	l.t.Helper()
+	testbed.Eventually(l.t, time.Minute, func() error { // the day's table is made by RECORD's keeper
+		n := 0
+		l.in.query(`SELECT count(*) FROM pg_inherits WHERE inhparent = '"{ns}".hits_by_day'::regclass`,
+			func(rows pgx.Rows) error { return rows.Scan(&n) })
+		if n == 0 {
+			return fmt.Errorf("history has no day")
+		}
+		return nil
+	})
+	l.in.query(fmt.Sprintf(`INSERT INTO "{ns}".hits_by_day (day, id, rule, rule_version, lineage, phase, subject,
+			block_subject, ip, grouped, rule_limit, window_ms, events, peak, first, last, seen_first, seen_last, cut,
+			generation, source_partition, source_offset, keyed_partition, into_id, users, devices, samples,
+			samples_rank, at_least, reason, opened, known_good, refused)
+		SELECT (at AT TIME ZONE 'UTC')::date, md5(i::text || 'x'), 'kept', 1, 1, 3, s, s, ip, false, 20, 600000,
+			30 + i %% 50, 26 + i %% 90, at, at, at, at, false,
+			1, 1, i, i %% 4, '', i %% 9, i %% 4, '{}', 9, false, '', at, 0, 0
+		FROM (SELECT i, ip, 'ip=' || host(ip) || '%%2F32' AS s, day + i * (now() - day) / %d AS at
+			FROM (SELECT i, set_masklen('10.0.0.0'::inet + i, 32)::cidr AS ip,
+				date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS day
+				FROM generate_series(1, %[1]d) i) a) b`, loadHits), nil)
+	l.in.query(`ANALYZE "{ns}".hits_by_day`, nil)
+	redis, err := blocklist.Connect(blocklist.Server{URL: testbed.Redis(l.t)}, l.in.ns)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer func() { _ = redis.Close() }()
+	now, writer := traffic.At(time.Now()), blocklist.NewWriter(redis)
+	var raises []blocklist.Raise
+	for i := range loadBlocks {
+		raises = append(raises, blocklist.Raise{Name: blocklist.Name{Subject: loadSubject(i), Rule: "kept"},
+			Block: blocklist.NewBlock("kept", 2, fmt.Sprintf("%032x", i+1), now, now.Add(20*time.Hour))})
+	}
+	for part := range slices.Chunk(raises, 1000) {
+		if _, err := writer.Raise(background(l.t), part); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// from is a client at an address of its own, with one connection.
+func from(ip string) *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: 10 * time.Second}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxConnsPerHost: 1},
+		Timeout: time.Minute}
+}
+
+// request is one of the API, of whoever has the token.
+func (l *questioning) request(ctx context.Context, who, method, path string, body any) *http.Request {
+	text, err := json.Marshal(body)
+	if err != nil {
+		l.t.Error(err)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+l.address+"/api/v1/"+path, bytes.NewReader(text))
+	if err != nil {
+		l.t.Error(err)
+		return nil
+	}
+	r.Header.Set("Authorization", "Bearer the-long-token-of-"+who)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// asks what is expensive until ctx ends.
+func (l *questioning) asks(ctx context.Context, i int) {
+	client := from(fmt.Sprintf("127.0.2.%d", 1+i%250))
+	defer client.CloseIdleConnections()
+	paths := []string{"history/sources?since=7d&limit=1000", "blocklist?limit=1000&released=true",
+		"history/top?by=hour&since=7d",
+		"why/0123456789abcdef", "history/seen-with?source=ip=10.0.0.7", "blocklist?rule=kept&limit=1"}
+	for n := i; ctx.Err() == nil; n++ {
+		path, said := paths[n%len(paths)], ""
+		answer, err := client.Do(l.request(ctx, fmt.Sprint("v", i), http.MethodGet, path, nil))
+		if err == nil {
+			_, err = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+			said = answer.Status
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			said = "no answer"
+		}
+		l.asked.Add(1)
+		l.mu.Lock()
+		l.answers[said]++
+		l.mu.Unlock()
+		if err != nil {
+			pause(ctx)
+		}
+	}
+}
+
+// pause is before one tries again.
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// keepsOpen sends heads whose bodies never come, until ctx ends: half of them are of nobody, half of an analyst.
+func (l *questioning) keepsOpen(ctx context.Context, i int) {
+	head := "POST /signout HTTP/1.1\r\nHost: " + l.address + "\r\nContent-Length: 100\r\n\r\n"
+	if i%2 == 1 {
+		head = "POST /api/v1/rules/kept/release HTTP/1.1\r\nHost: " + l.address +
+			"\r\nAuthorization: Bearer the-long-token-of-ann\r\nContent-Type: application/json" +
+			"\r\nContent-Length: 100\r\n\r\n"
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(1+i%2))}, Timeout: 10 * time.Second}
+	for ctx.Err() == nil {
+		connection, err := dialer.DialContext(ctx, "tcp", l.address)
+		if err == nil {
+			unhook := context.AfterFunc(ctx, func() { _ = connection.Close() })
+			if _, err = io.WriteString(connection, head); err == nil {
+				l.open.Add(1)
+				l.bodies.Add(1)
+				_, _ = io.Copy(io.Discard, connection) // until the console has had enough
+				l.open.Add(-1)
+			}
+			unhook()
+			_ = connection.Close()
+		}
+		pause(ctx)
+	}
+}
+
+// admin demotes rules and releases blocks, one after the other, and gives what each act took. The second round has
+// other rules and other blocks than the first.
+func (l *questioning) admin(round int, name string) (took []time.Duration) {
+	l.t.Helper()
+	client := from(fmt.Sprintf("127.0.4.%d", 1+round))
+	defer client.CloseIdleConnections()
+	for i := range loadActs {
+		at := round*loadActs + i
+		for _, act := range []struct {
+			path string
+			body map[string]any
+		}{
+			{fmt.Sprintf("rules/flood-%d/demote", at), map[string]any{"reason": "tests"}},
+			{"rules/kept/release", map[string]any{"reason": "tests", "subject": loadSubject(at),
+				"wait_ns": 30 * time.Second}},
+		} {
+			begun := time.Now()
+			var answer *http.Response
+			var err error
+			for time.Since(begun) < time.Minute { // where there is no room, a connection is closed at once
+				if answer, err = client.Do(l.request(background(l.t), "root", http.MethodPost, act.path,
+					act.body)); err == nil {
+					break
+				}
+				l.again.Add(1)
+				pause(background(l.t))
+			}
+			if err != nil {
+				l.t.Errorf("%s, %s: %v", name, act.path, err)
+				continue
+			}
+			text, err := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if err != nil || answer.StatusCode != http.StatusOK {
+				l.t.Errorf("%s, %s: %s, %v: %s", name, act.path, answer.Status, err, text)
+				continue
+			}
+			took = append(took, time.Since(begun))
+		}
+	}
+	return took
+}
+
+// judge holds what has come of the load: acts stand, no question went wrong in another way than it may, and memory is
+// bounded.
+func (l *questioning) judge(console *process) {
+	l.t.Helper()
+	demoted, released := 0, 0
+	l.in.query(`SELECT (SELECT count(*) FROM "{ns}".rule_modes WHERE mode = 'shadow' AND rule LIKE 'flood-%'),
+		(SELECT count(*) FROM "{ns}".audit WHERE action = 'release')`,
+		func(rows pgx.Rows) error { return rows.Scan(&demoted, &released) })
+	if demoted != 2*loadActs || released != 2*loadActs {
+		l.t.Errorf("%d rules are demoted, %d releases are audited, want %d each", demoted, released, 2*loadActs)
+	}
+	for status, n := range l.answers {
+		if !slices.Contains([]string{"200 OK", "404 Not Found", "429 Too Many Requests", "503 Service Unavailable",
+			"no answer"}, status) {
+			l.t.Errorf("%d questions were answered with %s", n, status)
+		}
+	}
+	if l.answers["200 OK"] == 0 {
+		l.t.Error("no question was answered")
+	}
+	if most := memoryOf(l.t, console); most > loadMemory {
+		l.t.Errorf("the console took %d MiB, want %d at most", most>>20, loadMemory>>20)
+	} else {
+		l.t.Logf("the console took %d MiB", most>>20)
+	}
+}
+
+// memoryOf is the most memory that a process had, in bytes.
+func memoryOf(t testing.TB, p *process) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if figure, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(figure, "kB")), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	t.Fatal("the system does not say how much memory a process had")
+	return 0
+}
