@@ -43,7 +43,7 @@ type Listing struct {
 // List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
 // each million.
 func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (Listing, error) {
-	modes, err := s.modesByRule(ctx)
+	modes, err := modesByRule(ctx, s)
 	if err != nil {
 		return Listing{}, err
 	}
@@ -149,7 +149,7 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, q Containing) 
 	if err != nil {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
-	modes, err := s.modesByRule(ctx)
+	modes, err := modesByRule(ctx, s)
 	if err != nil {
 		return Listing{}, err
 	}

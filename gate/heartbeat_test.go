@@ -61,13 +61,17 @@ func (r *registry) Forget(ctx context.Context, instance string) error {
 
 // copyOf is what a gate knows of the blocklist.
 type copyOf struct {
-	mu      sync.Mutex
-	unready error
+	mu       sync.Mutex
+	unready  error
+	foreign  error
+	heldBack int
 }
 
 func (*copyOf) Len() int                 { return 12 }
 func (*copyOf) Missing() int             { return 3 }
 func (*copyOf) Behind() time.Duration    { return time.Second }
+func (c *copyOf) HeldBack() int          { return c.heldBack }
+func (c *copyOf) Foreign() error         { return c.foreign }
 func (*copyOf) Staleness() time.Duration { return 2 * time.Second }
 
 func (c *copyOf) Unready() error {

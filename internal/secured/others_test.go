@@ -129,6 +129,11 @@ func (in *installation) tablesOf(t *testing.T) {
 	}
 	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",
 		"saved_views": "weir_console", "session_keys": "weir_console"}
+	const staged = "weir_route weir_detect weir_enforce weir_console weir_operator"
+	for _, table := range []string{"secrets", "rule_versions", "rule_modes", "pending_versions", "raised_limits", "allow_versions"} {
+		readers[table] = staged
+	}
+	readers["mode_keys"] = "weir_enforce weir_console weir_operator"
 	for _, table := range []string{"hits", "hits_by_day", "hits_v", "samples_v", "block_decisions", "block_decisions_v", "audit"} {
 		readers[table] = "weir_enforce weir_console weir_operator"
 	}
