@@ -90,7 +90,7 @@ func TestAModeThatRedisMakesUp(t *testing.T) {
 	ip := "198.51.100.7"
 	forgeMode(t, redis, b.flag("--namespace"), ip)
 	awaitStatus(t, careless, ip, http.StatusTooManyRequests)
-	awaitMetric(b, metrics, `weir_blocklist_modes_refused_total{reason="unsigned"`, func(v float64) bool { return v >= 1 })
+	awaitMetric(b, metrics, `weir_blocklist_modes_refused_total{namespace="`+b.flag("--namespace")+`",reason="unsigned"`, func(v float64) bool { return v >= 1 })
 	awaitMetric(b, metrics, "weir_blocklist_rules_held_back", func(v float64) bool { return v == 1 })
 	if got := check(t, careful, ip).status; got != http.StatusOK {
 		t.Errorf("a gate with the key answers %d for who is blocked by a rule in shadow", got)
