@@ -46,9 +46,9 @@ type GateReport struct {
 	Build       string       `json:"build"`
 	Identity    string       `json:"identity"`              // Fingerprint of its identity map
 	Unready     string       `json:"unready,omitempty"`     // why it is not ready; empty: it is
-	Foreign     string       `json:"foreign,omitempty"`     // whose this Redis is, if another installation's than the gate's
+	Foreign     string       `json:"foreign,omitempty"`     // whose this Redis is, if another installation's
 	Observing   bool         `json:"observing,omitempty"`   // it refuses nobody
-	HeldBack    int          `json:"held_back,omitempty"`   // rules whose modes are not signed, which it holds as in shadow
+	HeldBack    int          `json:"held_back,omitempty"`   // rules held as in shadow: their modes are not signed
 	Blocks      int          `json:"blocks"`                // that it holds
 	Missing     int          `json:"missing_slots"`         // of Redis, which it has not read
 	Behind      float64      `json:"behind_seconds"`        // age of the newest moment of which it knows every change

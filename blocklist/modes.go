@@ -32,7 +32,8 @@ func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	return out, nil
 }
 
-// ModeTexts reads the modes as they stand in Redis, by rule. DecodeMode reads one; who has signed it, the text alone tells.
+// ModeTexts reads the modes as they stand in Redis, by rule. DecodeMode reads one; who has signed it, the text alone
+// tells.
 func (f *Feed) ModeTexts(ctx context.Context) (map[string]string, error) {
 	s := f.store
 	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
@@ -194,8 +195,8 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 
 // modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. What else differs
 // within a generation is compared in this build's own words: a member that only another build writes makes no
-// difference here, or two builds side by side would replace each other's text for ever. So is one that signer, unless it
-// is nil, has not signed.
+// difference here, or two builds side by side would replace each other's text for ever. So is one that signer, unless
+// it is nil, has not signed.
 func modeIsBehind(published string, mode *rules.ModeState, signer *signing.Signer) (bool, error) {
 	known, err := DecodeMode(mode.Rule, published)
 	switch {

@@ -43,8 +43,8 @@ func change(v reflect.Value) bool {
 func TestEachFieldOfAModeIsSigned(t *testing.T) {
 	s := signer(t, 1)
 	mode := func() rules.ModeState {
-		return rules.ModeState{Rule: someRule, Mode: rules.ModeCanary, Generation: 3, Promoted: 1, Newest: 2, Share: 500,
-			Match: rules.Held{Methods: []string{"POST"}, Path: "/v1/tokens"}}
+		return rules.ModeState{Rule: someRule, Mode: rules.ModeCanary, Generation: 3, Promoted: 1, Newest: 2,
+			Share: 500, Match: rules.Held{Methods: []string{"POST"}, Path: "/v1/tokens"}}
 	}
 	original := mode()
 	signed := s.Sign(encode(&original))
@@ -84,7 +84,8 @@ func TestEachFieldOfAModeIsSigned(t *testing.T) {
 // What is not signed by the present key is published anew; what is, is left, though another build wrote it.
 func TestAModeThatIsNotSignedIsBehind(t *testing.T) {
 	ours, theirs := signer(t, 1), signer(t, 2)
-	mode := rules.ModeState{Rule: someRule, Mode: rules.ModeBlock, Generation: 3, Newest: 1, Match: rules.Held{Path: "/a"}}
+	mode := rules.ModeState{Rule: someRule, Mode: rules.ModeBlock, Generation: 3, Newest: 1,
+		Match: rules.Held{Path: "/a"}}
 	text := encode(&mode)
 	newer := strings.TrimSuffix(text, "}") + `,"added":true}`
 	for _, tt := range []struct {

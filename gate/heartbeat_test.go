@@ -229,8 +229,8 @@ func TestAGateThatIsNotReadyTellsWhy(t *testing.T) {
 	})
 }
 
-// What a gate does not act on it tells as well, however long another installation's name is; as long as it is not ready,
-// why that is says it all.
+// What a gate does not act on it tells as well, however long another installation's name is; as long as it is not
+// ready, why that is says it all.
 func TestAGateTellsWhatItDoesNotTake(t *testing.T) {
 	long := errors.New(strings.Repeat("äß", 600))
 	for _, tt := range []struct {

@@ -33,7 +33,8 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 		deltas:   counter("weir_blocklist_deltas_total", "Changes read from the delta streams.", "op"),
 		rejected: counter("weir_blocklist_rejected_total", "Blocks in Redis that were not taken over.", "reason"),
 		refused: counter("weir_blocklist_modes_refused_total",
-			"Modes in Redis that were not acted on, since the rule store has not signed them, or a later one.", "reason"),
+			"Modes in Redis that were not acted on, since the rule store has not signed them, or a later one.",
+			"reason"),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_blocklist_failures_total", Help: "Times that Redis did not answer a replica."}),
 		spared: prometheus.NewCounter(prometheus.CounterOpts{

@@ -52,15 +52,16 @@ func TestWhoseRedisMayBeRead(t *testing.T) {
 	}
 }
 
-// A Redis becomes another installation's. A gate goes on with what it had: it takes neither that one's promotions nor its
-// blocks, says so, and stays ready. One that starts there is not ready, and knows nothing. When the Redis is its own
+// A Redis becomes another installation's. A gate goes on with what it had: it takes neither that one's promotions nor
+// its blocks, says so, and stays ready. One that starts there is not ready, and knows nothing. When the Redis is its own
 // again, it follows again.
 func TestAnotherInstallationsRedis(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	deed := blocklist.NewOwnership(s.Store)
 	take := func(installation string) {
 		t.Helper()
-		if err := deed.Take(t.Context(), blocklist.Owner{Installation: installation, Since: s.Clock.Now()}); err != nil {
+		me := blocklist.Owner{Installation: installation, Since: s.Clock.Now()}
+		if err := deed.Take(t.Context(), me); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,8 +74,8 @@ func TestAnotherInstallationsRedis(t *testing.T) {
 	begin := func(installation string) doubting {
 		d := doubting{log: &said{}, registry: prometheus.NewRegistry()}
 		var err error
-		d.Replica, err = New(Options{Store: s.Store, Installation: installation, Clock: s.Clock.Now, Reload: time.Second,
-			Logger: slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.registry})
+		d.Replica, err = New(Options{Store: s.Store, Installation: installation, Clock: s.Clock.Now,
+			Reload: time.Second, Logger: slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.registry})
 		if err != nil {
 			t.Fatal(err)
 		}

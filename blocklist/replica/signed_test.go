@@ -69,8 +69,8 @@ func TestWhatAModeDoes(t *testing.T) {
 	}{
 		{"as it should be", [][2]any{signed(block4), signed(shadow5), signed(block6)}, []string{"block 4", "shadow 5",
 			"block 6"}, 0},
-		{"a rule that never blocked", [][2]any{signed(state(rules.ModeShadow, 1, 1)), plain(state(rules.ModeBlock, 9, 9)),
-			forged(state(rules.ModeBlock, 1, 1))}, []string{"shadow 1", "shadow 1 unsigned", "shadow 1 forged"}, 1},
+		{"a rule that never blocked", [][2]any{signed(state(rules.ModeShadow, 1, 1)), plain(state(rules.ModeBlock, 9,
+			9)), forged(state(rules.ModeBlock, 1, 1))}, []string{"shadow 1", "shadow 1 unsigned", "shadow 1 forged"}, 1},
 		{"a rule that nobody knows", [][2]any{plain(block4), forged(block6)}, []string{"ignored unsigned",
 			"ignored forged"}, 1},
 		{"the last promotion again", [][2]any{signed(block4), signed(shadow5), signed(block4)}, []string{"block 4",
@@ -122,8 +122,8 @@ func TestTheLogNamesWhatIsNotSignedOnce(t *testing.T) {
 	}
 }
 
-// forge does with Redis what whoever may write there can do to block Viewer by a rule in shadow: its mode, the delta that
-// tells of it, and the block.
+// forge does with Redis what whoever may write there can do to block Viewer by a rule in shadow: its mode, the delta
+// that tells of it, and the block.
 func forge(t *testing.T, s *blocktest.Stage, text string, generation int64) {
 	t.Helper()
 	now := s.Clock.Now()
@@ -135,12 +135,14 @@ func forge(t *testing.T, s *blocktest.Stage, text string, generation int64) {
 	}
 	id, next := fmt.Sprintf("%d-7", number(before)+1), fmt.Sprintf("%d-7", number(before)+2)
 	for _, err := range []error{
-		s.Client.Set(t.Context(), s.Keys.Block(blocktest.Viewer, blocktest.FloodRule), blocktest.JSONText(&block), 0).Err(),
+		s.Client.Set(t.Context(), s.Keys.Block(blocktest.Viewer, blocktest.FloodRule), blocktest.JSONText(&block),
+			0).Err(),
 		s.Client.HSet(t.Context(), s.Keys.Rules(), blocktest.FloodRule, text).Err(),
 		s.Client.Set(t.Context(), last, next, 0).Err(),
 		s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: id, Values: []any{"prev", before, "op", "mode",
 			"rule", blocktest.FloodRule, "value", text}}).Err(),
-		s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: next, Values: []any{"prev", id, "op", "reload"}}).Err(),
+		s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: next, Values: []any{"prev", id, "op",
+			"reload"}}).Err(),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -149,8 +151,8 @@ func forge(t *testing.T, s *blocktest.Stage, text string, generation int64) {
 }
 
 // Somebody with nothing but the right to write to Redis makes a rule in shadow block there. A gate that knows the rule
-// store's key refuses nobody for it, running or started after; one that does not know it does. The rule store's next mode
-// holds again.
+// store's key refuses nobody for it, running or started after; one that does not know it does. The rule store's next
+// mode holds again.
 func TestAForgedModeBlocksNobody(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	seed, signer := keyOf(t, s.Namespace)
@@ -221,8 +223,8 @@ func TestAForgedModeBlocksNobody(t *testing.T) {
 	}
 }
 
-// A key that cannot be read holds up no demotion: it is published unsigned, which gates that ask for signatures take for
-// one, and it is said.
+// A key that cannot be read holds up no demotion: it is published unsigned, which gates that ask for signatures take
+// for one, and it is said.
 func TestWithoutItsKeyTheRuleStoreStillDemotes(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	seed, signer := keyOf(t, s.Namespace)

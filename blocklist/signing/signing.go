@@ -1,5 +1,5 @@
-// Package signing says which modes in Redis the rule store has written: whoever publishes modes signs them, and gates that
-// know the key's public half act on no other one.
+// Package signing says which modes in Redis the rule store has written: whoever publishes modes signs them, and gates
+// that know the key's public half act on no other one.
 package signing
 
 import (
@@ -79,8 +79,8 @@ func ParseTrust(text, namespace string) (*Trust, error) {
 // String is the key as gates are configured with it. It is no secret.
 func (t *Trust) String() string { return prefix + base64.RawURLEncoding.EncodeToString(t.public) }
 
-// Check is nil for what the Signer has signed in the namespace, to the byte, else ErrUnsigned or ErrForged. rule is whose
-// mode text is said to be: what was signed last of it is not computed again. That text is of that rule the caller sees
+// Check is nil for what the Signer has signed in the namespace, to the byte, else ErrUnsigned or ErrForged. rule is
+// whose mode text is said to be: what was signed last of it is not computed again. That text is of that rule the caller sees
 // to.
 func (t *Trust) Check(rule, text string) error {
 	signed, sum, err := split(text)

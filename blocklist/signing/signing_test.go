@@ -33,7 +33,8 @@ func TestASignatureIsAsDocumented(t *testing.T) {
 	for _, part := range []string{"weir mode 1", "weir", text} {
 		message = append(binary.BigEndian.AppendUint32(message, uint32(len(part))), part...)
 	}
-	want := text[:len(text)-1] + `,"sig":"` + base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, message)) + `"}`
+	want := text[:len(text)-1] + `,"sig":"` +
+		base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, message)) + `"}`
 	s := signerOf(t, 1, "weir")
 	if got := s.Sign(text); got != want {
 		t.Errorf("signed: %s\nwant    %s", got, want)

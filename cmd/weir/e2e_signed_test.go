@@ -39,8 +39,8 @@ func forgeMode(t *testing.T, redis *miniredis.Miniredis, namespace, ip string) {
 	}
 	redis.HSet(hash, "tokens", string(text))
 	const form = "2006-01-02T15:04:05.000000Z"
-	block := fmt.Sprintf(`{"v":1,"action":"block","scope":"match","rule":"tokens","generation":%d,"hit":"%s","since":%q,"until":%q}`,
-		generation, strings.Repeat("deadbeef", 4), now.Format(form), now.Add(time.Hour).Format(form))
+	block := fmt.Sprintf(`{"v":1,"action":"block","scope":"match","rule":"tokens","generation":%d,"hit":"%s",`+
+		`"since":%q,"until":%q}`, generation, strings.Repeat("deadbeef", 4), now.Format(form), now.Add(time.Hour).Format(form))
 	if err := redis.Set(prefix+"block:{ip="+ip+"%2F32}:tokens", block); err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func forgeMode(t *testing.T, redis *miniredis.Miniredis, namespace, ip string) {
 	}
 }
 
-// Somebody who may write to Redis blocks a client by a rule in shadow. A gate with the installation's key lets the client
-// pass, says so, and doctor does; one without it does as Redis says.
+// Somebody who may write to Redis blocks a client by a rule in shadow. A gate with the installation's key lets the
+// client pass, says so, and doctor does; one without it does as Redis says.
 func TestAModeThatRedisMakesUp(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
@@ -74,7 +74,8 @@ func TestAModeThatRedisMakesUp(t *testing.T) {
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule), "--reason", "first")
 	trust := decode[service.GateTrust](b, "gate", "trust")
-	if said := b.ok("gate", "trust"); !strings.Contains(said, "  modes_key: "+trust.ModesKey+"\n  installation: "+trust.Installation+"\n") {
+	lines := "gate:\n  modes_key: " + trust.ModesKey + "\n  installation: " + trust.Installation + "\n"
+	if said := b.ok("gate", "trust"); said != lines {
 		t.Errorf("weir gate trust says\n%s", said)
 	}
 	b.start("run", "--stages", "enforce")
@@ -85,12 +86,14 @@ func TestAModeThatRedisMakesUp(t *testing.T) {
 		return p.awaitLog(`forward-auth checks" address=(\S+)`), metrics
 	}
 	careless, _ := door()
-	careful, metrics := door("--set", "gate.modes_key="+trust.ModesKey, "--set", "gate.installation="+trust.Installation)
+	careful, metrics := door("--set", "gate.modes_key="+trust.ModesKey, "--set",
+		"gate.installation="+trust.Installation)
 
 	ip := "198.51.100.7"
 	forgeMode(t, redis, b.flag("--namespace"), ip)
 	awaitStatus(t, careless, ip, http.StatusTooManyRequests)
-	awaitMetric(b, metrics, `weir_blocklist_modes_refused_total{namespace="`+b.flag("--namespace")+`",reason="unsigned"`, func(v float64) bool { return v >= 1 })
+	refused := `weir_blocklist_modes_refused_total{namespace="` + b.flag("--namespace") + `",reason="unsigned"`
+	awaitMetric(b, metrics, refused, func(v float64) bool { return v >= 1 })
 	awaitMetric(b, metrics, "weir_blocklist_rules_held_back", func(v float64) bool { return v == 1 })
 	if got := check(t, careful, ip).status; got != http.StatusOK {
 		t.Errorf("a gate with the key answers %d for who is blocked by a rule in shadow", got)
@@ -145,8 +148,8 @@ func TestIngestNeedsNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	for _, table := range []string{"secrets", "mode_keys", "session_keys", "rule_versions", "rule_modes", "pending_versions",
-		"raised_limits", "allow_versions", "hits", "audit"} {
+	for _, table := range []string{"secrets", "mode_keys", "session_keys", "rule_versions", "rule_modes",
+		"pending_versions", "raised_limits", "allow_versions", "hits", "audit"} {
 		_, err := conn.Exec(t.Context(), "SELECT FROM "+schema+"."+table)
 		if err == nil || !strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("%s is read by who brings events: %v", table, err)

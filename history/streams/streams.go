@@ -229,7 +229,8 @@ func (s *Store) Installation(ctx context.Context) (id string, err error) {
 	return id, nil
 }
 
-// ModesSeed is the seed of the key with which modes are signed for gates. Whoever publishes none has no business with it.
+// ModesSeed is the seed of the key with which modes are signed for gates. Whoever publishes none has no business
+// with it.
 func (s *Store) ModesSeed(ctx context.Context) (seed []byte, err error) {
 	if err = s.db.QueryRow(ctx, "SELECT seed FROM mode_keys").Scan(&seed); err != nil {
 		return nil, s.db.Fail("reading the key of modes", postgres.NoRows(err))

@@ -200,8 +200,8 @@ func judgeDoubt(name string, doubt blocklist.Doubted) Finding {
 		return failing(name, "give it its own installation's Redis, or, if this one is right now, start it again; see "+
 			"docs/gate.md#the-right-redis", "it %s", doubt.Text)
 	case blocklist.GateUnsigned:
-		return failing(name, "look who writes to Redis beside weir; give the gate the gate.modes_key that weir gate trust "+
-			"prints, and have ENFORCE run", "it %s", doubt.Text)
+		return failing(name, "look who writes to Redis beside weir; give the gate the gate.modes_key that weir gate "+
+			"trust prints, and have ENFORCE run", "it %s", doubt.Text)
 	case blocklist.GateIdentity:
 		return failing(name,
 			"give it the identity of the stages' configuration and restart it; weir migrate, where the gate's is the right one",

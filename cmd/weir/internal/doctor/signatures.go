@@ -46,8 +46,8 @@ func judgeSignatures(texts map[string]string, trust *signing.Trust) (found []Fin
 		}
 		switch err := trust.Check(rule, texts[rule]); {
 		case errors.Is(err, signing.ErrForged):
-			found = append(found, failing("modes in redis", "look who writes to Redis beside weir; ENFORCE writes the rule "+
-				"store's within two seconds",
+			found = append(found, failing("modes in redis", "look who writes to Redis beside weir; ENFORCE writes the "+
+				"rule store's within two seconds",
 				"rule %s: Redis has generation %d (%s), and %v: gates without gate.modes_key act on it",
 				rule, m.Generation, m.Mode, err))
 		case err != nil:
@@ -61,8 +61,8 @@ func judgeSignatures(texts map[string]string, trust *signing.Trust) (found []Fin
 		}
 		found = append(found, warning("modes in redis", "have weir run with enforce, of this build, which signs them "+
 			"within seconds; where it runs, look who writes to Redis beside it",
-			"not signed by the rule store: %s; gates with gate.modes_key hold these rules as in shadow, others act on them",
-			text))
+			"not signed by the rule store: %s; gates with gate.modes_key hold these rules as in shadow, others act on "+
+				"them", text))
 	}
 	return found
 }

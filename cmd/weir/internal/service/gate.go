@@ -78,7 +78,8 @@ func ForeignRedis(blocks *replica.Replica) string {
 // HeldBack says how many rules a gate does not act on, since their modes are not signed.
 func HeldBack(blocks *replica.Replica) string {
 	if n := blocks.HeldBack(); n > 0 {
-		return fmt.Sprintf("rules held as in shadow: %d, of whose modes Redis has what the rule store has not signed", n)
+		return fmt.Sprintf("rules held as in shadow: %d, since the rule store has not signed what Redis has of their "+
+			"modes", n)
 	}
 	return ""
 }
