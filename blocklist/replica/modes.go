@@ -22,8 +22,9 @@ const (
 const tellMost = 20
 
 // vouched is which modes the rule store has signed, where the Replica asks for that. A rule whose mode nobody has
-// signed is held as in shadow until a signed one comes that is not older than the last: to stop blocking needs no signature,
-// whoever may write to Redis can release everybody anyway. What was signed before, and is older, changes nothing.
+// signed is held as in shadow until a signed one comes that is not older than the last: to stop blocking needs no
+// signature, whoever may write to Redis can release everybody anyway. What was signed before, and is older, changes
+// nothing.
 type vouched struct {
 	trust *signing.Trust // nil: modes need no signature
 
@@ -129,7 +130,8 @@ func (f *follower) judge(ctx context.Context, m *rules.ModeState, text string) (
 	switch {
 	case j.news:
 		log.ErrorContext(ctx,
-			"a mode in Redis is not acted on: the rule is held as in shadow until the rule store's is there", "rule", m.Rule, "error", fmt.Errorf("%s of generation %d: %s", m.Mode, m.Generation, j.refused))
+			"a mode in Redis is not acted on: the rule is held as in shadow until the rule store's is there",
+			"rule", m.Rule, "error", fmt.Errorf("%s of generation %d: %s", m.Mode, m.Generation, j.refused))
 	case j.over:
 		log.InfoContext(ctx, "all modes in Redis are signed by the rule store again")
 	}

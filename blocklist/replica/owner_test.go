@@ -52,9 +52,9 @@ func TestWhoseRedisMayBeRead(t *testing.T) {
 	}
 }
 
-// A Redis becomes another installation's. A gate goes on with what it had: it takes neither that one's promotions nor
-// its blocks, says so, and stays ready. One that starts there is not ready, and knows nothing. When the Redis is its own
-// again, it follows again.
+// A Redis becomes another installation's. A gate goes on with what it had: it takes neither that one's promotions
+// nor its blocks, says so, and stays ready. One that starts there is not ready, and knows nothing. When the Redis
+// is its own again, it follows again.
 func TestAnotherInstallationsRedis(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	deed := blocklist.NewOwnership(s.Store)

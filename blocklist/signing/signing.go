@@ -80,8 +80,8 @@ func ParseTrust(text, namespace string) (*Trust, error) {
 func (t *Trust) String() string { return prefix + base64.RawURLEncoding.EncodeToString(t.public) }
 
 // Check is nil for what the Signer has signed in the namespace, to the byte, else ErrUnsigned or ErrForged. rule is
-// whose mode text is said to be: what was signed last of it is not computed again. That text is of that rule the caller sees
-// to.
+// whose mode text is said to be: what was signed last of it is not computed again. That text is of that rule the
+// caller sees to.
 func (t *Trust) Check(rule, text string) error {
 	signed, sum, err := split(text)
 	if err != nil {

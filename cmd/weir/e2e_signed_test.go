@@ -40,7 +40,8 @@ func forgeMode(t *testing.T, redis *miniredis.Miniredis, namespace, ip string) {
 	redis.HSet(hash, "tokens", string(text))
 	const form = "2006-01-02T15:04:05.000000Z"
 	block := fmt.Sprintf(`{"v":1,"action":"block","scope":"match","rule":"tokens","generation":%d,"hit":"%s",`+
-		`"since":%q,"until":%q}`, generation, strings.Repeat("deadbeef", 4), now.Format(form), now.Add(time.Hour).Format(form))
+		`"since":%q,"until":%q}`, generation, strings.Repeat("deadbeef", 4), now.Format(form),
+		now.Add(time.Hour).Format(form))
 	if err := redis.Set(prefix+"block:{ip="+ip+"%2F32}:tokens", block); err != nil {
 		t.Fatal(err)
 	}

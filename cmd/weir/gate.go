@@ -118,10 +118,10 @@ func gateTrustCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trust",
 		Short: "Print what gates are configured with, so that they act on this installation's modes only",
-		Long: `Print the lines of a gate's configuration by which it acts on this installation's modes, and on no others:
+		Long: `Print the lines of a gate's configuration by which it acts on this installation's modes alone:
 
-  gate.modes_key      the public half of the key with which the rule store signs modes. Whoever may write to Redis, and has not
-                      the private half, which lies in PostgreSQL, cannot make a rule in shadow block at such a gate
+  gate.modes_key      the public half of the key with which the rule store signs modes. Who may write to Redis, but
+                      lacks the private half, which lies in PostgreSQL, cannot make a rule in shadow block at such a gate
   gate.installation   the installation's name. A gate that finds another one's in its Redis takes nothing from there
 
 Neither is a secret. Give gates the key only once no process of an older build publishes modes any more: theirs are not

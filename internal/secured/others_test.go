@@ -69,7 +69,8 @@ func (in *installation) topicsOf(t *testing.T, d *document, user, mechanism stri
 func (in *installation) commandsOf(t *testing.T) {
 	t.Helper()
 	const writes, reads = true, false
-	for user, mayWrite := range map[string]bool{"weir-gate": reads, "weir-migrate": writes, "weir-enforce": writes, "weir-console": writes, "weir-operator": writes} {
+	for user, mayWrite := range map[string]bool{"weir-gate": reads, "weir-migrate": writes,
+		"weir-enforce": writes, "weir-console": writes, "weir-operator": writes} {
 		for command, allowed := range map[string]bool{
 			"MGET weir:v1:block:x": true, "HGETALL weir:v1:rules": true,
 			"SET weir:v1:gates:x y": true, "ZADD weir:v1:gates:x 1 y": true, "SET weir:v1:rules y": mayWrite,

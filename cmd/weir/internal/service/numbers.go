@@ -75,7 +75,8 @@ func TakeRedis(ctx context.Context, c *config.Config, h *history.Store, by strin
 		return "", err
 	}
 	return fmt.Sprintf("%s belongs to this installation now, %s; before: %q; gates "+
-		"that run go on with what they had: give them gate.installation, where it is set, and start them again", redis.Place(),
+		"that run go on with what they had: give them gate.installation, where it is set, and start them "+
+		"again", redis.Place(),
 		me.Installation,
 		was.Installation), nil
 }
