@@ -63,6 +63,7 @@ type Change struct {
 	Block     Block
 	Tombstone Tombstone
 	Mode      rules.ModeState
+	ModeText  string // of Mode, as it stands there
 	Never     NeverEntries
 	Stream    string // the name of a stream that was written to for the first time
 }
@@ -85,7 +86,8 @@ func DecodeChange(fields map[string]any) (Change, error) {
 		c.Tombstone, err = DecodeTombstone([]byte(value))
 		inside = c.Tombstone.Rule
 	case OpMode:
-		c.Mode, err = decodeMode(rule, value)
+		c.ModeText = value
+		c.Mode, err = DecodeMode(rule, value)
 		return c, err
 	case OpNever:
 		c.Never, err = decodeNever(value)

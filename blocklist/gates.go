@@ -46,7 +46,9 @@ type GateReport struct {
 	Build       string       `json:"build"`
 	Identity    string       `json:"identity"`              // Fingerprint of its identity map
 	Unready     string       `json:"unready,omitempty"`     // why it is not ready; empty: it is
+	Foreign     string       `json:"foreign,omitempty"`     // whose this Redis is, if another installation's
 	Observing   bool         `json:"observing,omitempty"`   // it refuses nobody
+	HeldBack    int          `json:"held_back,omitempty"`   // rules held as in shadow: their modes are not signed
 	Blocks      int          `json:"blocks"`                // that it holds
 	Missing     int          `json:"missing_slots"`         // of Redis, which it has not read
 	Behind      float64      `json:"behind_seconds"`        // age of the newest moment of which it knows every change
@@ -72,9 +74,10 @@ func (r *GateReport) check(instance, namespace string) error {
 			instance, maxGateName)
 	case r.Namespace != namespace:
 		return fmt.Errorf("gate report: namespace: got %q, allowed: %q", r.Namespace, namespace)
-	case !printable(r.Build, maxGateName), !printable(r.Identity, maxGateName), !printable(r.Unready, maxGateText):
-		return errors.New("gate report: build, identity or unready is too long, or cannot be printed")
-	case min(r.Behind, r.Staleness) < 0, min(r.Blocks, r.Missing) < 0,
+	case !printable(r.Build, maxGateName), !printable(r.Identity, maxGateName), !printable(r.Unready, maxGateText),
+		!printable(r.Foreign, maxGateText):
+		return errors.New("gate report: build, identity, unready or foreign is too long, or cannot be printed")
+	case min(r.Behind, r.Staleness) < 0, min(r.Blocks, r.Missing, r.HeldBack) < 0,
 		min(r.Passed, r.FailedOpen, r.Refused, r.WouldRefuse) < 0:
 		return errors.New("gate report: a number is negative")
 	case max(r.Behind, r.Staleness) > maxGateAge, r.Missing > gateSlots:
@@ -260,6 +263,8 @@ type GateDoubt int
 // The doubts, worst first.
 const (
 	GateUnready  GateDoubt = iota // it is not ready
+	GateForeign                   // its Redis is another installation's
+	GateUnsigned                  // it holds rules as in shadow, since their modes are not signed
 	GateIdentity                  // it reads requests by another identity map than events are read by
 	GateStale                     // it does not know of the newest changes
 	GateMissing                   // a part of Redis has not been read
@@ -279,6 +284,13 @@ func (r *GateReport) Doubts(identity string) (all []Doubted) {
 	}
 	if r.Unready != "" {
 		note(GateUnready, "is not ready and lets everybody pass whom it does not know: %s", r.Unready)
+	}
+	if r.Foreign != "" {
+		note(GateForeign, "takes nothing from this Redis, and goes on with what it had: %s", r.Foreign)
+	}
+	if r.HeldBack > 0 {
+		note(GateUnsigned, "holds %d rules as in shadow: the rule store has not signed what Redis has of their modes",
+			r.HeldBack)
 	}
 	if identity != "" && r.Identity != identity {
 		note(GateIdentity, "reads requests by another identity map (%s) than the one in effect (%s), "+

@@ -1,11 +1,15 @@
 package blocklist
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
+	"github.com/weirhq/weir/blocklist/signing"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -15,20 +19,74 @@ func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	if err := s.refreshNever(ctx); err != nil {
 		return nil, err
 	}
-	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
+	hash, err := NewFeed(s).ModeTexts(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
+		return nil, err
 	}
 	out := make([]rules.ModeState, 0, len(hash))
 	for rule, text := range hash {
-		if m, err := decodeMode(rule, text); err == nil {
+		if m, err := DecodeMode(rule, text); err == nil {
 			out = append(out, m)
 		}
 	}
 	return out, nil
 }
 
-func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, error) {
+// ModeTexts reads the modes as they stand in Redis, by rule. DecodeMode reads one; who has signed it, the text alone
+// tells.
+func (f *Feed) ModeTexts(ctx context.Context) (map[string]string, error) {
+	s := f.store
+	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
+	}
+	return hash, nil
+}
+
+// signatures are what modes are signed with, nothing where seed is nil.
+type signatures struct {
+	seed func(ctx context.Context) ([]byte, error)
+
+	mu     sync.Mutex
+	used   []byte
+	signer *signing.Signer
+}
+
+// SignModes has s sign the modes that it publishes with the key of a seed, which is asked for each time. It is called
+// before s is used.
+func SignModes(s *Store, seed func(ctx context.Context) ([]byte, error)) { s.signatures.seed = seed }
+
+// UnsignedError says that modes were published, unsigned: gates that ask for signatures hold their rules as in shadow.
+type UnsignedError struct{ Err error }
+
+func (e *UnsignedError) Error() string {
+	return fmt.Sprintf("modes are published unsigned, so gates with gate.modes_key do not act on them: %v", e.Err)
+}
+
+func (e *UnsignedError) Unwrap() error { return e.Err }
+
+// current is nil where modes are not signed. That they should be, and cannot, is an *UnsignedError.
+func (g *signatures) current(ctx context.Context, namespace string) (*signing.Signer, error) {
+	if g.seed == nil {
+		return nil, nil //nolint:nilnil // there is none, and that is no mistake
+	}
+	seed, err := g.seed(ctx)
+	if err != nil {
+		return nil, &UnsignedError{err}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.signer == nil || !bytes.Equal(g.used, seed) {
+		signer, err := signing.NewSigner(seed, namespace)
+		if err != nil {
+			return nil, &UnsignedError{err}
+		}
+		g.used, g.signer = bytes.Clone(seed), signer
+	}
+	return g.signer, nil
+}
+
+func modesByRule(ctx context.Context, s *Store) (map[string]rules.ModeState, error) {
 	list, err := s.Modes(ctx)
 	if err != nil {
 		return nil, err
@@ -41,8 +99,16 @@ func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, er
 }
 
 // PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and changed ones go out
-// on the modes stream. Any process that has just changed a mode may call it; gates act at once.
+// on the modes stream. Any process that has just changed a mode may call it; gates act at once. That they could not be
+// signed is told by *UnsignedError, once they are published.
 func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) error {
+	signer, unsigned := s.signatures.current(ctx, s.keys.Namespace())
+	return errors.Join(s.publishModes(ctx, now, modes, signer), unsigned)
+}
+
+func (s *Store) publishModes(
+	ctx context.Context, now traffic.Time, modes []rules.ModeState, signer *signing.Signer,
+) error {
 	keys := []string{s.keys.Rules(), s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams()}
 	for start := 0; start < len(modes); start += deltasPerCall {
 		args, err := numbering(now, StreamModes, modesLength)
@@ -57,7 +123,11 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 			if err != nil {
 				return fmt.Errorf("publish mode of rule %s: %w", m.Rule, err)
 			}
-			args = append(args, m.Rule, m.Generation, string(text))
+			published := string(text)
+			if signer != nil {
+				published = signer.Sign(published)
+			}
+			args = append(args, m.Rule, m.Generation, published)
 		}
 		err = s.redis.run(ctx, []call{{script: s.redis.scripts.modes, keys: keys, args: args}}, func(int, any) error { return nil })
 		if err != nil {
@@ -91,21 +161,22 @@ func (e *ModesAheadError) Error() string {
 // time, and nothing remembered: a flush, or an older form that was published late, is repaired by the next call. Only the
 // server with the modes is asked, whether or not the others answer. Where Redis has a later one, that is
 // *ModesAheadError, after all others have been published: the rule store has come back older, somebody else writes to
-// Redis, or modes are not the newest any more.
+// Redis, or modes are not the newest any more. A mode that is not signed, where it should be, is an older form.
 func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
-	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
+	signer, unsigned := s.signatures.current(ctx, s.keys.Namespace())
+	hash, err := NewFeed(s).ModeTexts(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
+		return 0, err
 	}
 	var behind []rules.ModeState
 	ahead := &ModesAheadError{}
 	for i := range modes {
 		mode := &modes[i]
-		if known, err := decodeMode(mode.Rule, hash[mode.Rule]); err == nil && known.After(mode) {
+		if known, err := DecodeMode(mode.Rule, hash[mode.Rule]); err == nil && known.After(mode) {
 			ahead.Modes, ahead.store = append(ahead.Modes, known), append(ahead.store, *mode)
 			continue
 		}
-		isBehind, err := modeIsBehind(hash[mode.Rule], mode)
+		isBehind, err := modeIsBehind(hash[mode.Rule], mode, signer)
 		if err != nil {
 			return 0, err
 		}
@@ -113,26 +184,27 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 			behind = append(behind, *mode)
 		}
 	}
-	if err := s.PublishModes(ctx, now, behind); err != nil {
+	if err := s.publishModes(ctx, now, behind, signer); err != nil {
 		return 0, err
 	}
 	if len(ahead.Modes) > 0 {
-		return len(behind), ahead
+		return len(behind), errors.Join(ahead, unsigned)
 	}
-	return len(behind), nil
+	return len(behind), unsigned
 }
 
 // modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. What else differs
 // within a generation is compared in this build's own words: a member that only another build writes makes no
-// difference here, or two builds side by side would replace each other's text for ever.
-func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
-	known, err := decodeMode(mode.Rule, published)
+// difference here, or two builds side by side would replace each other's text for ever. So is one that signer, unless
+// it is nil, has not signed.
+func modeIsBehind(published string, mode *rules.ModeState, signer *signing.Signer) (bool, error) {
+	known, err := DecodeMode(mode.Rule, published)
 	switch {
 	case err != nil:
 		return true, nil // absent, or not to be read: every gate takes it for a rule that blocks nobody
 	case known.After(mode):
 		return false, nil
-	case mode.After(&known):
+	case mode.After(&known), signer != nil && signer.Check(mode.Rule, published) != nil:
 		return true, nil
 	}
 	theirs, err := json.Marshal(known)
@@ -146,7 +218,8 @@ func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
 	return string(theirs) != string(ours), nil
 }
 
-func decodeMode(rule, text string) (rules.ModeState, error) {
+// DecodeMode reads what Redis has as the mode of a rule.
+func DecodeMode(rule, text string) (rules.ModeState, error) {
 	var m rules.ModeState
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
 		return m, fmt.Errorf("mode of rule %q: %w", rule, err)

@@ -20,6 +20,8 @@ type Store struct {
 	marks  *marks
 	crowds Crowds
 	never  *NeverList
+
+	signatures signatures
 }
 
 // NewStore uses client for the blocks of namespace. Closing the Store closes client.
@@ -157,6 +159,9 @@ func (e *ForeignError) Error() string {
 		"weir migrate --take-redis",
 		e.Place, e.Owner.Installation, e.Owner.Since.Std().UTC().Format(time.RFC3339), e.Owner.By, e.Mine)
 }
+
+// Public is what may be read by who asks without a password: it has addresses and names, and no secret.
+func (e *ForeignError) Public() string { return e.Error() }
 
 // Ownership says and changes whose the namespace of a Store is.
 type Ownership struct{ s *Store }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,10 @@ type Copy interface {
 	Missing() int
 	Behind() time.Duration
 	Staleness() time.Duration
+	// HeldBack is how many rules it does not act on, since their modes are not signed.
+	HeldBack() int
+	// Foreign says that Redis is another installation's; nil: it is not.
+	Foreign() error
 	// Unready says why the copy is not to be relied on; nil: it is.
 	Unready() error
 }
@@ -149,14 +154,25 @@ func (h *Heartbeat) report() blocklist.GateReport {
 	n := h.o.Gate.metrics.decisions.sums()
 	r := blocklist.GateReport{
 		Instance: h.o.Instance, Build: h.o.Build, Identity: h.o.Identity.Fingerprint(), Observing: h.o.Gate.Observing(),
-		Blocks: h.o.Copy.Len(), Missing: h.o.Copy.Missing(),
+		Blocks: h.o.Copy.Len(), Missing: h.o.Copy.Missing(), HeldBack: h.o.Copy.HeldBack(),
 		Behind: h.o.Copy.Behind().Seconds(), Staleness: h.o.Copy.Staleness().Seconds(),
 		Passed: int64(n.passed), FailedOpen: int64(n.unjudged),
 		Refused: int64(n.refused), WouldRefuse: int64(n.wouldRefuse),
 		Started: h.started, At: h.clock(),
 	}
 	if err := h.o.Copy.Unready(); err != nil {
-		r.Unready = err.Error()
+		r.Unready = cut(err.Error())
+	} else if err := h.o.Copy.Foreign(); err != nil {
+		r.Foreign = cut(err.Error())
 	}
 	return r
+}
+
+// cut leaves of text what a report may hold: in another installation's name anything may stand.
+func cut(text string) string {
+	const most = 1000
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

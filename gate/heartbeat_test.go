@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -61,13 +62,17 @@ func (r *registry) Forget(ctx context.Context, instance string) error {
 
 // copyOf is what a gate knows of the blocklist.
 type copyOf struct {
-	mu      sync.Mutex
-	unready error
+	mu       sync.Mutex
+	unready  error
+	foreign  error
+	heldBack int
 }
 
 func (*copyOf) Len() int                 { return 12 }
 func (*copyOf) Missing() int             { return 3 }
 func (*copyOf) Behind() time.Duration    { return time.Second }
+func (c *copyOf) HeldBack() int          { return c.heldBack }
+func (c *copyOf) Foreign() error         { return c.foreign }
 func (*copyOf) Staleness() time.Duration { return 2 * time.Second }
 
 func (c *copyOf) Unready() error {
@@ -222,6 +227,34 @@ func TestAGateThatIsNotReadyTellsWhy(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// What a gate does not act on it tells as well, however long another installation's name is; as long as it is not
+// ready, why that is says it all.
+func TestAGateTellsWhatItDoesNotTake(t *testing.T) {
+	long := errors.New(strings.Repeat("äß", 600))
+	for _, tt := range []struct {
+		what             string
+		of               *copyOf
+		unready, foreign bool
+		held             int
+	}{
+		{"rules held back", &copyOf{heldBack: 3}, false, false, 3},
+		{"another installation's Redis", &copyOf{foreign: long}, false, true, 0},
+		{"from the beginning", &copyOf{foreign: long, unready: long}, true, false, 0},
+	} {
+		h := newHeartbeat(t, newGate(t, abuser(), nil), &registry{}, tt.of)
+		r := h.report()
+		if (r.Unready != "") != tt.unready || (r.Foreign != "") != tt.foreign || r.HeldBack != tt.held {
+			t.Errorf("%s: told %+v", tt.what, r)
+		}
+		for _, text := range []string{r.Unready, r.Foreign} {
+			if len(text) > 1024 || !utf8.ValidString(text) || text != "" && !strings.HasSuffix(text, "äß…") &&
+				!strings.HasSuffix(text, "ä…") {
+				t.Errorf("%s: %d bytes: %q", tt.what, len(text), text)
+			}
+		}
+	}
 }
 
 func TestAHeartbeatNamesWhatIsMissing(t *testing.T) {

@@ -54,10 +54,14 @@ var (
 )
 
 // Unready says why an empty answer of the Replica proves nothing: it is not loaded, or nothing shows that this Redis is
-// the one that ENFORCE writes to, which is a *NoEpochError. Nil: all is well. A Replica that has found the epoch once
+// the one that ENFORCE writes to, which is a *NoEpochError. One that begins at another installation's Redis is not
+// loaded, and says so by *blocklist.ForeignError. Nil: all is well. A Replica that has found the epoch once
 // does not ask for it again.
 func (r *Replica) Unready() error {
 	if !r.loaded.Load() {
+		if err := r.Foreign(); err != nil {
+			return err
+		}
 		return errNotLoaded
 	}
 	switch epochState(r.epoch.Load()) {

@@ -26,6 +26,7 @@ type follower struct {
 	at     blocklist.Cursor // nil before the first answer
 	behind blocklist.Cursor // streams of which the last probe knew newer entries, with the cursor of then
 	probed time.Time
+	owned  time.Time // when Redis was last found to be no other installation's
 
 	modesOwed bool             // modes, or never-block entries, may have been missed
 	loaded    blocklist.Cursor // the newest ids when a load had read everything; nil: there is none to end
@@ -34,6 +35,12 @@ type follower struct {
 
 // step reads what there is, waiting a little, and does first what must come before.
 func (f *follower) step(ctx context.Context) error {
+	if now := time.Now(); now.Sub(f.owned) >= probe {
+		if err := f.r.refuseForeign(ctx); err != nil {
+			return err
+		}
+		f.owned = now
+	}
 	if f.at == nil {
 		at, err := f.r.from.Cursor(ctx)
 		if err != nil {
@@ -43,11 +50,9 @@ func (f *follower) step(ctx context.Context) error {
 		f.r.noteWritten(at)
 	}
 	if f.modesOwed {
-		modes, err := f.r.from.Modes(ctx)
-		if err != nil {
+		if err := f.readModes(ctx); err != nil {
 			return err
 		}
-		f.setModes(modes...)
 		never, err := f.r.from.Never(ctx)
 		if err != nil {
 			return err
@@ -126,7 +131,7 @@ func (f *follower) change(ctx context.Context, c *blocklist.Change) {
 	case blocklist.OpRelease:
 		f.r.takeTombstone(blocklist.Name{Subject: c.Subject, Rule: c.Tombstone.Rule}, c.Tombstone, nil)
 	case blocklist.OpMode:
-		f.setModes(c.Mode)
+		f.takeMode(ctx, &c.Mode, c.ModeText)
 	case blocklist.OpNever:
 		f.r.never.Set(c.Never)
 	case blocklist.OpStream:

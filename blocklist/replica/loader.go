@@ -179,6 +179,9 @@ func (l *loader) end(ctx context.Context) (marked bool) {
 
 // round reads every node that has unread slots, all at the same time.
 func (l *loader) round(ctx context.Context) error {
+	if err := l.r.Foreign(); err != nil {
+		return err
+	}
 	mark, owed := l.owed()
 	var mu sync.Mutex
 	var read slotSet

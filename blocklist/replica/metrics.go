@@ -16,6 +16,7 @@ type replicaMetrics struct {
 	reloads  *prometheus.CounterVec // reason
 	deltas   *prometheus.CounterVec // op
 	rejected *prometheus.CounterVec // reason
+	refused  *prometheus.CounterVec // reason
 	failures prometheus.Counter
 	spared   prometheus.Counter
 }
@@ -31,6 +32,9 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 		reloads:  counter("weir_blocklist_reloads_total", "Reasons to load the whole blocklist again, as they came up.", "reason"),
 		deltas:   counter("weir_blocklist_deltas_total", "Changes read from the delta streams.", "op"),
 		rejected: counter("weir_blocklist_rejected_total", "Blocks in Redis that were not taken over.", "reason"),
+		refused: counter("weir_blocklist_modes_refused_total",
+			"Modes in Redis that were not acted on, since the rule store has not signed them, or a later one.",
+			"reason"),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_blocklist_failures_total", Help: "Times that Redis did not answer a replica."}),
 		spared: prometheus.NewCounter(prometheus.CounterOpts{
@@ -45,12 +49,25 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 	for _, reason := range []string{rejectedUnreadable, rejectedNeverBlock} {
 		m.rejected.WithLabelValues(reason)
 	}
-	return m, register(to, m.reloads, m.deltas, m.rejected, m.failures, m.spared,
+	for _, reason := range []string{refusedUnsigned, refusedForged, refusedOlder} {
+		m.refused.WithLabelValues(reason)
+	}
+	return m, register(to, m.reloads, m.deltas, m.rejected, m.refused, m.failures, m.spared,
+		gauge("weir_blocklist_rules_held_back",
+			"Rules held as in shadow since the rule store has not signed the mode that Redis has of them.",
+			func() float64 { return float64(r.HeldBack()) }),
 		newBlocksByRule(r.table),
 		gauge("weir_blocklist_staleness_seconds", "Time since Redis last answered.", func() float64 { return r.Staleness().Seconds() }),
 		gauge("weir_blocklist_behind_seconds", "Age of the newest moment of which every change is known.", func() float64 { return r.Behind().Seconds() }),
 		gauge("weir_blocklist_missing_slots", "Hash slots of Redis not read since the start, or since changes were missed.",
 			func() float64 { return float64(r.Missing()) }),
+		gauge("weir_blocklist_foreign", "1 while Redis is another installation's, so that nothing is taken from there.",
+			func() float64 {
+				if r.Foreign() != nil {
+					return 1
+				}
+				return 0
+			}),
 		gauge("weir_blocklist_ready", "1 when the blocklist has been loaded, from a Redis that has the epoch of the namespace.",
 			func() float64 {
 				if r.Unready() == nil {

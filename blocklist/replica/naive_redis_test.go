@@ -162,12 +162,16 @@ func (m *modelRedis) tell() {
 }
 
 func (m *modelRedis) setMode(s rules.ModeState) {
+	m.modes[s.Rule], m.promote[s.Rule] = s, s
+	m.append(blocklist.StreamModes, map[string]any{"op": blocklist.OpMode, "rule": s.Rule, "value": modeText(&s)})
+}
+
+func modeText(s *rules.ModeState) string {
 	text, err := json.Marshal(s)
 	if err != nil {
 		panic(err)
 	}
-	m.modes[s.Rule], m.promote[s.Rule] = s, s
-	m.append(blocklist.StreamModes, map[string]any{"op": blocklist.OpMode, "rule": s.Rule, "value": string(text)})
+	return string(text)
 }
 
 // reconcile puts back what history knows, and tells gates to load before it sets the marker.
@@ -294,16 +298,22 @@ func idAfter(a, b string) bool {
 	return false // tokens differ where a stretch was written anew: Redis compares them as numbers, so either may come first
 }
 
-func (m *modelRedis) Modes(context.Context) ([]rules.ModeState, error) {
+func (m *modelRedis) ModeTexts(context.Context) (map[string]string, error) {
 	if m.away[0] {
 		return nil, errAway
 	}
-	return slices.Collect(maps.Values(m.modes)), nil
+	texts := map[string]string{}
+	for rule, state := range m.modes {
+		texts[rule] = modeText(&state)
+	}
+	return texts, nil
 }
 
 func (m *modelRedis) Never(context.Context) (blocklist.NeverEntries, error) {
 	return blocklist.NeverEntries{}, nil
 }
+
+func (m *modelRedis) Owner(context.Context) (blocklist.Owner, error) { return blocklist.Owner{}, nil }
 
 func (m *modelRedis) HasMarker(context.Context) (bool, error) { return m.marker, nil }
 

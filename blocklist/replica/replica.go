@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/signing"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -23,12 +24,17 @@ import (
 // defaultReload is how often a Replica loads everything though no number was missing.
 const defaultReload = 10 * time.Minute
 
-// Options configure a Replica. All but NeverBlock, Never and Reload are required.
+// Options configure a Replica. All but NeverBlock, Never, Signed, Installation and Reload are
+// required.
 type Options struct {
 	Store      *blocklist.Store
 	NeverBlock []netip.Prefix
 	// Never is instead of NeverBlock where entries are made at run time; nil: NeverBlock alone.
 	Never *blocklist.NeverList
+	// Signed is whose signature modes need to be acted on; nil: they need none.
+	Signed *signing.Trust
+	// Installation is whose Redis may be read; "": the one whose it is when the Replica first looks.
+	Installation string
 	// Reload bounds how long a change that was lost between Redis and its delta stays unknown; 0: 10 min. Programs leave it at 0; a
 	// simulation, whose days last seconds, and tests set it.
 	Reload     time.Duration
@@ -46,6 +52,8 @@ type Replica struct {
 	metrics *replicaMetrics
 	table   *table
 	loads   *loader
+	vouched *vouched
+	owner   *owner
 
 	loaded  atomic.Bool
 	epoch   atomic.Int32 // epochState
@@ -73,7 +81,8 @@ func New(o Options) (*Replica, error) {
 		o.Reload = defaultReload
 	}
 	r := &Replica{o: o, from: newRedisSource(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock,
-		o.Clock)), table: newTable()}
+		o.Clock)), table: newTable(), vouched: newVouched(o.Signed),
+		owner: &owner{mine: o.Installation}}
 	r.loads = newLoader(r)
 	r.touch()
 	r.level.Store(int64(o.Clock()))

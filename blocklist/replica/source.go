@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/rules"
 )
 
 // source is what a Replica reads: Redis, but for tests of what a Replica makes of what it reads.
@@ -15,9 +14,12 @@ type source interface {
 	Cursor(ctx context.Context) (blocklist.Cursor, error)
 	// Deltas reads what the streams hold after the ids, and waits up to timeout if that is nothing.
 	Deltas(ctx context.Context, after blocklist.Cursor, timeout time.Duration) ([]blocklist.Streamed, error)
-	Modes(ctx context.Context) ([]rules.ModeState, error)
+	// ModeTexts reads the modes, by rule.
+	ModeTexts(ctx context.Context) (map[string]string, error)
 	// Never reads what people keep from being blocked.
 	Never(ctx context.Context) (blocklist.NeverEntries, error)
+	// Owner is whose Redis is.
+	Owner(ctx context.Context) (blocklist.Owner, error)
 	// HasMarker reports whether the reconciler's marker is there.
 	HasMarker(ctx context.Context) (bool, error)
 	// EachNode calls visit at the same time for every node, those that do not answer included.
@@ -39,6 +41,10 @@ type redisSource struct {
 }
 
 func newRedisSource(s *blocklist.Store) redisSource { return redisSource{blocklist.NewFeed(s), s} }
+
+func (r redisSource) Owner(ctx context.Context) (blocklist.Owner, error) {
+	return blocklist.NewOwnership(r.Store).Owner(ctx)
+}
 
 func (r redisSource) EachNode(ctx context.Context, visit func(ctx context.Context, n node)) error {
 	return r.Feed.EachNode(ctx, func(ctx context.Context, n *blocklist.Node) { visit(ctx, redisNode{n}) })

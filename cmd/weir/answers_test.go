@@ -83,6 +83,7 @@ func alone() map[string]string {
 		"dashboards push": "it asks a Grafana",
 		"rules export": "it writes documents as they were applied, comments and tests included, which the " +
 			"API does not tell",
+		"gate trust":     "it says by the credentials of the store what gates are told before they ask anybody",
 		"console invite": "it lets in who has no token yet, by the credentials of the store",
 		"console sessions": "it shows and ends sessions where nobody can sign in any more, by the credentials " +
 			"of the store",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,7 @@ as that file exists the gate observes, with Redis, Kafka and Postgres down, too.
 			return runGate(cmd.Context(), a, conf)
 		}),
 	}
+	c.AddCommand(gateTrustCommand(a))
 	c.Flags().BoolVar(&observe, "observe", false, "let everything pass and say what would have been refused (gate.observe)")
 	c.Flags().StringVar(&file, "observe-file", "", "observe while this file exists (gate.observe_file)")
 	c.Flags().StringVar(&address, "listen", "", "where checks are answered (gate.listen)")
@@ -88,7 +90,8 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	o.Notes = append(o.Notes, func() string { return service.MissingBlocks(replica) })
+	o.Notes = append(o.Notes, func() string { return service.MissingBlocks(replica) },
+		func() string { return service.HeldBack(replica) }, func() string { return service.ForeignRedis(replica) })
 	o.Notes = append(o.Notes, func() string {
 		if g.Observing() {
 			return "observing: nobody is refused"
@@ -109,4 +112,35 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 		append(watch, beat, service.Part{Name: "replica", Run: replica.Run}),
 		[]service.Part{o.Part()})
 	return service.LogStopped(log, err)
+}
+
+func gateTrustCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "trust",
+		Short: "Print what gates are configured with, so that they act on this installation's modes only",
+		Long: `Print the lines of a gate's configuration by which it acts on this installation's modes alone:
+
+  gate.modes_key      the public half of the key with which the rule store signs modes. Who may write to Redis, but
+                      lacks the private half, which lies in PostgreSQL, cannot make a rule in shadow block at such a gate
+  gate.installation   the installation's name. A gate that finds another one's in its Redis takes nothing from there
+
+Neither is a secret. Give gates the key only once no process of an older build publishes modes any more: theirs are not
+signed, and the gate holds such rules as in shadow. weir reads PostgreSQL alone for it.`,
+		Example: "  weir gate trust\n  weir gate trust --output json",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				trust, err := service.Trust(ctx, s.config, s.Store)
+				if err != nil {
+					return err
+				}
+				if a.Format == "json" {
+					return a.WriteJSON(trust)
+				}
+				fmt.Fprintf(a.Stdout, "gate:\n  modes_key: %s\n  installation: %s\n", trust.ModesKey,
+					trust.Installation)
+				return nil
+			})
+		}),
+	}
 }

@@ -229,6 +229,15 @@ func (s *Store) Installation(ctx context.Context) (id string, err error) {
 	return id, nil
 }
 
+// ModesSeed is the seed of the key with which modes are signed for gates. Whoever publishes none has no business
+// with it.
+func (s *Store) ModesSeed(ctx context.Context) (seed []byte, err error) {
+	if err = s.db.QueryRow(ctx, "SELECT seed FROM mode_keys").Scan(&seed); err != nil {
+		return nil, s.db.Fail("reading the key of modes", postgres.NoRows(err))
+	}
+	return seed, nil
+}
+
 // Secret returns the newest deployment secret and its id, by which routing versions name it.
 func (s *Store) Secret(ctx context.Context) (id string, secret detectors.Secret, err error) {
 	err = s.db.QueryRow(ctx, "SELECT id FROM secrets ORDER BY created_at DESC, id DESC LIMIT 1").Scan(&id)

@@ -62,8 +62,9 @@ var plan = map[string]room{
 	},
 	"blocklist": {
 		what:    "the contract of blocks in Redis, and the store",
-		imports: []string{"detectors", "internal/retry", "rules", "rules/holding", "traffic"},
+		imports: []string{"blocklist/signing", "detectors", "internal/retry", "rules", "rules/holding", "traffic"},
 	},
+	"blocklist/signing": {what: "which modes in Redis the rule store has written"},
 	"blocklist/enforce": {
 		what:    "ENFORCE: what a hit does to whom",
 		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "rules/holding", "rules/promotion", "traffic"},
@@ -76,7 +77,7 @@ var plan = map[string]room{
 	},
 	"blocklist/replica": {
 		what:    "the copy in process that gates ask",
-		imports: []string{"blocklist", "internal/retry", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/signing", "internal/retry", "rules", "traffic"},
 		tests:   []string{"blocklist/reconcile", "detectors"},
 	},
 	"blocklist/internal/recent": {what: "a bounded set of ids"},
@@ -276,9 +277,14 @@ var plan = map[string]room{
 		tests: []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {
+<<<<<<< HEAD
 		what: "what can be set: schema, load, validate, origins",
 		imports: []string{"blocklist", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/loopback", "internal/plural", "internal/yamlnode", "rules",
 			"rules/bounds", "rules/condition", "traffic", "traffic/format"},
+=======
+		what:    "what can be set: schema, load, validate, origins",
+		imports: []string{"blocklist", "blocklist/signing", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/plural", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
+>>>>>>> rights
 	},
 	"cmd/weir/internal/serving": {
 		what:  "HTTP servers with times for heads, bodies and answers, and bounds of connections",
@@ -286,7 +292,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/service": {
 		what: "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica",
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "blocklist/signing",
 			"cmd/weir/internal/config", "cmd/weir/internal/serving",
 			"cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console",
 			"console/acts", "console/api", "console/turns", "detectors", "gate", "history", "history/audit",
@@ -298,7 +304,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "blocklist/signing", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
 		tests:   []string{"migrations"},
 	},
 	"cmd/weir/internal/devserver": {

@@ -69,7 +69,8 @@ func (in *installation) topicsOf(t *testing.T, d *document, user, mechanism stri
 func (in *installation) commandsOf(t *testing.T) {
 	t.Helper()
 	const writes, reads = true, false
-	for user, mayWrite := range map[string]bool{"weir-gate": reads, "weir-enforce": writes, "weir-console": writes, "weir-operator": writes} {
+	for user, mayWrite := range map[string]bool{"weir-gate": reads, "weir-migrate": writes,
+		"weir-enforce": writes, "weir-console": writes, "weir-operator": writes} {
 		for command, allowed := range map[string]bool{
 			"MGET weir:v1:block:x": true, "HGETALL weir:v1:rules": true,
 			"SET weir:v1:gates:x y": true, "ZADD weir:v1:gates:x 1 y": true, "SET weir:v1:rules y": mayWrite,
@@ -129,6 +130,12 @@ func (in *installation) tablesOf(t *testing.T) {
 	}
 	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",
 		"saved_views": "weir_console", "session_keys": "weir_console"}
+	const staged = "weir_route weir_detect weir_enforce weir_console weir_operator"
+	for _, table := range []string{"secrets", "rule_versions", "rule_modes", "pending_versions", "raised_limits",
+		"allow_versions"} {
+		readers[table] = staged
+	}
+	readers["mode_keys"] = "weir_enforce weir_console weir_operator"
 	for _, table := range []string{"hits", "hits_by_day", "hits_v", "samples_v", "block_decisions", "block_decisions_v", "audit"} {
 		readers[table] = "weir_enforce weir_console weir_operator"
 	}

@@ -153,6 +153,10 @@ type Gate struct {
 	Observe bool   `yaml:"observe"` // let everything pass and say what it would have done
 	// ObserveFile makes the gate observe while it exists, whatever is down; none when empty.
 	ObserveFile string `yaml:"observe_file"`
+	// ModesKey is whose signature modes in Redis need to be acted on; none when empty.
+	ModesKey string `yaml:"modes_key"`
+	// Installation is whose Redis the gate reads; that which it meets first when empty.
+	Installation string `yaml:"installation"`
 }
 
 // Log is what a process logs, and how.

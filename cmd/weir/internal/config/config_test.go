@@ -66,6 +66,8 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2:8: events.map: "},
 		{"map of an unknown field", "events:\n  format: json\n  map: {tyme: ts}\n", `weir.yaml:3:8: events.map: got event field "tyme"`},
 		{"bad namespace", "namespace: Weir-1\n", `weir.yaml:1:12: namespace: got "Weir-1"; allowed: a letter`},
+		{"a key that is none", "gate:\n  modes_key: secret\n", `weir.yaml:2:14: gate.modes_key: ` +
+			`got "secret"; allowed: "" (none), and what weir gate trust prints`},
 		{"relative file", "gate:\n  observe_file: run/observe\n", `weir.yaml:2:17: gate.observe_file: got "run/observe"; allowed: an absolute path, or none`},
 		{"bad address", "http:\n  listen: nowhere\n", `weir.yaml:2:11: http.listen: got "nowhere"; allowed: host:port`},
 		{"given twice", "namespace: a\nnamespace: b\n", "weir.yaml"},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/blocklist/signing"
 	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -85,6 +86,9 @@ func (c *Config) Validate() error {
 	k.address("gate.listen", c.Gate.Listen)
 	if f := c.Gate.ObserveFile; f != "" && !filepath.IsAbs(f) {
 		k.fail("gate.observe_file", fmt.Sprintf("%q", f), "an absolute path, or none: where the process was started must make no difference")
+	}
+	if _, err := signing.ParseTrust(c.Gate.ModesKey, c.Namespace); c.Gate.ModesKey != "" && err != nil {
+		k.fail("gate.modes_key", fmt.Sprintf("%q", c.Gate.ModesKey), `"" (none), and what weir gate trust prints`)
 	}
 	c.Console.check(k)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

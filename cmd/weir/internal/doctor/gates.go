@@ -87,7 +87,7 @@ func (e redisUse) lookAtModes(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{failed(name, err, "see PostgreSQL's log")}
 	}
-	return judgeModes(inRedis, stored)
+	return append(judgeModes(inRedis, stored), e.lookAtSignatures(ctx)...)
 }
 
 func judgeModes(inRedis, stored []rules.ModeState) (found []Finding) {
@@ -196,6 +196,12 @@ func judgeDoubt(name string, doubt blocklist.Doubted) Finding {
 	switch doubt.Kind {
 	case blocklist.GateUnready:
 		return failing(name, "see weir ready on its machine, and docs/gate.md#the-right-redis", "it %s", doubt.Text)
+	case blocklist.GateForeign:
+		return failing(name, "give it its own installation's Redis, or, if this one is right now, start it again; see "+
+			"docs/gate.md#the-right-redis", "it %s", doubt.Text)
+	case blocklist.GateUnsigned:
+		return failing(name, "look who writes to Redis beside weir; give the gate the gate.modes_key that weir gate "+
+			"trust prints, and have ENFORCE run", "it %s", doubt.Text)
 	case blocklist.GateIdentity:
 		return failing(name,
 			"give it the identity of the stages' configuration and restart it; weir migrate, where the gate's is the right one",

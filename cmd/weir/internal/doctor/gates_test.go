@@ -40,6 +40,12 @@ func rowsOfGates() []row {
 		gate("another identity map", func(g *blocklist.GateReport) { g.Identity = "0123456789abcdef" }, "gate edge-1",
 			Fail,
 			"another identity map (0123456789abcdef) than the one in effect", "restart it"),
+		gate("another installation's Redis", func(g *blocklist.GateReport) {
+			g.Foreign = `redis:6379 belongs to installation "staging"`
+		}, "gate edge-1", Fail, `goes on with what it had: redis:6379 belongs to installation "staging"`,
+			"its own installation's Redis"),
+		gate("modes are not signed", func(g *blocklist.GateReport) { g.HeldBack = 3 }, "gate edge-1", Fail,
+			"holds 3 rules as in shadow", "weir gate trust"),
 		gate("another build", func(g *blocklist.GateReport) { g.Build = "1.3" }, "gates", OK,
 			"1 gate of build 1.3; 1 gate of build 1.4, this is 1.4", ""),
 		{"gate: many builds", func(w *world) {

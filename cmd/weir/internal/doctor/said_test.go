@@ -22,6 +22,9 @@ func saidElsewhere() map[string]string {
 		"run weir migrate, which numbers routing versions above; then apply what was lost " +
 			"again": "ahead_test.go",
 
+		"look who writes to Redis beside weir; ENFORCE writes the ":    "signatures_test.go",
+		"have weir run with enforce, of this build, which signs them ": "likewise",
+
 		"it has not been made":                   "a schema without a stream: weir migrate makes both",
 		"it has no routing version":              "likewise",
 		"PostgreSQL at %s cannot be reached: %s": "TestDoctorWithServersAway of cmd/weir",

@@ -39,6 +39,7 @@ func closedLabels() map[string][]string {
 	kafka := []string{"cancelled", "connection", "timeout", "leader away", "not allowed", "refused"}
 	return map[string][]string{
 		"weir_blocklist_deltas_total":         {"block", "release", "mode", "stream", "reload"},
+		"weir_blocklist_modes_refused_total":  {"unsigned", "forged", "older"},
 		"weir_blocklist_rejected_total":       {"unreadable", "never_block"},
 		"weir_blocklist_reloads_total":        {"gap", "backward", "missing", "asked", "due"},
 		"weir_blocks_readings_total":          {"complete", "cut", "failed"},

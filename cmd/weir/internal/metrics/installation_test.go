@@ -121,7 +121,7 @@ func (p process) runStage(t *testing.T, in *service.Installation) {
 func (p process) makeReplay(t *testing.T, c *config.Config) {
 	t.Helper()
 	in := p.open(t, c, false)
-	if _, err := in.EnterLive(t.Context(), c); err != nil {
+	if err := in.Enter(t.Context(), "live", c.TopicSettings()); err != nil {
 		t.Fatal(err)
 	}
 	_, routes := in.Router()

@@ -85,6 +85,7 @@ func (g *gatesPort) Publish(ctx context.Context, modes []rules.ModeState) (news 
 	if err := blocklist.NewOwnership(redis).RefuseForeign(ctx, mine); err != nil {
 		return 0, "", err
 	}
+	blocklist.SignModes(redis, g.history.Streams.ModesSeed)
 	news, err = redis.SyncModes(ctx, Now(), modes)
 	return news, redis.Address(), err
 }

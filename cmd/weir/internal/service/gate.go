@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,9 +10,11 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/replica"
+	"github.com/weirhq/weir/blocklist/signing"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/gate"
+	"github.com/weirhq/weir/history"
 )
 
 // WatchObserveFile makes the part that looks for gate.observe_file; none where that is not set.
@@ -64,10 +67,35 @@ func MissingBlocks(blocks *replica.Replica) string {
 	return ""
 }
 
+// ForeignRedis says that a gate that is ready takes nothing from its Redis any more.
+func ForeignRedis(blocks *replica.Replica) string {
+	if err := blocks.Foreign(); err != nil {
+		return "blocklist: what is known holds, and nothing is taken over: " + err.Error()
+	}
+	return ""
+}
+
+// HeldBack says how many rules a gate does not act on, since their modes are not signed.
+func HeldBack(blocks *replica.Replica) string {
+	if n := blocks.HeldBack(); n > 0 {
+		return fmt.Sprintf("rules held as in shadow: %d, since the rule store has not signed what Redis has of their "+
+			"modes", n)
+	}
+	return ""
+}
+
 // NewGate makes a gate and the copy of the blocklist that it asks, which has to be run.
 func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registry prometheus.Registerer) (*gate.Gate, *replica.Replica, error) {
+	var signed *signing.Trust
+	if c.Gate.ModesKey != "" {
+		var err error
+		if signed, err = signing.ParseTrust(c.Gate.ModesKey, c.Namespace); err != nil {
+			return nil, nil, &usage.Error{Err: fmt.Errorf("gate.modes_key: %w", err)}
+		}
+	}
 	blocks, err := replica.New(replica.Options{
-		Store: redis, NeverBlock: c.NeverBlock, Clock: Now, Logger: log, Registerer: registry,
+		Store: redis, NeverBlock: c.NeverBlock, Signed: signed, Installation: c.Gate.Installation, Clock: Now,
+		Logger: log, Registerer: registry,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -80,4 +108,24 @@ func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registr
 		Blocklist: blocks, Identifier: identifier, Observe: c.Gate.Observe, Clock: Now, Logger: log, Registerer: registry,
 	})
 	return g, blocks, err
+}
+
+// GateTrust is what gates are configured with to act on the modes of one installation only.
+type GateTrust struct {
+	ModesKey     string `json:"modes_key"`
+	Installation string `json:"installation"`
+}
+
+// Trust is the GateTrust of the installation that h is of.
+func Trust(ctx context.Context, c *config.Config, h *history.Store) (GateTrust, error) {
+	seed, err := h.Streams.ModesSeed(ctx)
+	if err != nil {
+		return GateTrust{}, err
+	}
+	signer, err := signing.NewSigner(seed, c.Namespace)
+	if err != nil {
+		return GateTrust{}, err
+	}
+	name, err := h.Streams.Installation(ctx)
+	return GateTrust{ModesKey: signer.String(), Installation: name}, err
 }

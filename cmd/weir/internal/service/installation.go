@@ -84,6 +84,7 @@ func Open(ctx context.Context, c *config.Config, log *slog.Logger, registry prom
 		return nil, err
 	}
 	in.closers = append(in.closers, in.lookups.Close)
+	blocklist.SignModes(in.Redis, in.lookups.Streams.ModesSeed)
 	return in, nil
 }
 
@@ -102,8 +103,17 @@ func (in *Installation) Wait(ctx context.Context, timeout time.Duration) error {
 	return waitStreams(ctx, in.Redis, timeout, in.Log)
 }
 
-// Enter looks up the stream and checks its topics: those that migrate, or a replay, has made.
+// Enter looks up the stream and its secret, and checks its topics: those that migrate, or a replay, has made.
 func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.TopicSettings) error {
+	err := enterOpenly(ctx, in, stream, topics)
+	if err == nil {
+		in.SecretID, in.secret, err = in.History.Streams.Secret(ctx)
+	}
+	return err
+}
+
+// enterOpenly is Enter for those who bring events, or ask about them, and have no business with the secret.
+func enterOpenly(ctx context.Context, in *Installation, stream string, topics ingest.TopicSettings) error {
 	var err error
 	if in.Stream, err = in.History.Streams.Find(ctx, stream); err != nil {
 		return fmt.Errorf("%w: run weir migrate", err)
@@ -121,9 +131,6 @@ func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.
 		}
 	}
 	if in.keyedRetention, err = in.Kafka.Retention(ctx, in.Names.Keyed); err != nil {
-		return err
-	}
-	if in.SecretID, in.secret, err = in.History.Streams.Secret(ctx); err != nil {
 		return err
 	}
 	in.DeadLetters, err = consume.NewDeadLetters(consume.DeadLetterOptions{

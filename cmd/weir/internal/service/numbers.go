@@ -74,7 +74,10 @@ func TakeRedis(ctx context.Context, c *config.Config, h *history.Store, by strin
 	if err := deed.Take(ctx, me); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s belongs to this installation now, %s; before: %q", redis.Place(), me.Installation,
+	return fmt.Sprintf("%s belongs to this installation now, %s; before: %q; gates "+
+		"that run go on with what they had: give them gate.installation, where it is set, and start them "+
+		"again", redis.Place(),
+		me.Installation,
 		was.Installation), nil
 }
 
@@ -89,6 +92,7 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 		return nil, err
 	}
 	defer func() { _ = redis.Close() }() // nothing is under way any more
+	blocklist.SignModes(redis, h.Streams.ModesSeed)
 	me, err := owner(ctx, h, by+", weir migrate")
 	if err != nil {
 		return nil, err
