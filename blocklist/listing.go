@@ -56,58 +56,10 @@ func (l *Listed) Hit() string {
 	return l.Block.Hit
 }
 
-<<<<<<< HEAD
 // Compare orders items by subject and rule, and a block before its release.
 func (l *Listed) Compare(other *Listed) int {
 	return cmp.Or(cmp.Compare(l.Subject, other.Subject), cmp.Compare(l.Rule, other.Rule), cmp.Compare(l.order(),
 		other.order()))
-=======
-// List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
-// each million.
-func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (Listing, error) {
-	modes, err := modesByRule(ctx, s)
-	if err != nil {
-		return Listing{}, err
-	}
-	filter.Subject = filter.Subject.Stored()
-	var mu sync.Mutex
-	var out Listing
-	unreadable := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		out.Unreadable++
-	}
-	err = s.scan(ctx, func(h Name, tombstone bool, value string) {
-		if filter.Rule != "" && filter.Rule != h.Rule || filter.Subject != "" && filter.Subject != h.Subject || tombstone && !filter.Tombstones {
-			return
-		}
-		item, err := s.listed(h, tombstone, value, modes, now)
-		if err != nil {
-			unreadable()
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		out.Items = append(out.Items, item)
-	}, unreadable)
-	if err != nil {
-		return Listing{}, err
-	}
-	slices.SortFunc(out.Items, func(a, b Listed) int {
-		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.order(), b.order()))
-	})
-	out.Items = slices.CompactFunc(out.Items, func(a, b Listed) bool { // a SCAN may return a key twice
-		return a.Subject == b.Subject && a.Rule == b.Rule && a.order() == b.order()
-	})
-	return out, nil
-}
-
-// scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.
-func (s *Store) scan(ctx context.Context, visit func(h Name, tombstone bool, value string), unreadable func()) error {
-	return s.redis.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
-		return (&Node{s, client}).Scan(ctx, visit, unreadable)
-	})
->>>>>>> rights
 }
 
 func (l *Listed) order() int {
@@ -161,7 +113,7 @@ func (l *Listing) Sort() {
 
 // listSubject lists what one subject has.
 func listSubject(ctx context.Context, s *Store, now traffic.Time, filter Filter) (Listing, error) {
-	modes, err := s.modesByRule(ctx)
+	modes, err := modesByRule(ctx, s)
 	if err != nil {
 		return Listing{}, err
 	}
@@ -214,7 +166,7 @@ type Wanted struct {
 // may visit one twice. unreadable is how many keys this build cannot read, of those that it came to.
 func (s *Store) Each(ctx context.Context, now traffic.Time, wanted Wanted,
 	take func(Listed) (more bool)) (unreadable int, err error) {
-	modes, err := s.modesByRule(ctx)
+	modes, err := modesByRule(ctx, s)
 	if err != nil {
 		return 0, err
 	}
@@ -283,7 +235,6 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, q Containing) 
 	if err != nil {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
-<<<<<<< HEAD
 	limit := cmp.Or(q.Limit, defaultContaining)
 	found := map[Name]Listed{} // a SCAN may return a key twice
 	var out Listing
@@ -301,23 +252,6 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, q Containing) 
 		return true
 	})
 	out.Cut = out.Cut || ctx.Err() != nil
-=======
-	modes, err := modesByRule(ctx, s)
-	if err != nil {
-		return Listing{}, err
-	}
-	w := &walk{
-		store: s, now: now, modes: modes, limit: cmp.Or(q.Limit, defaultContaining), found: map[Name]Listed{},
-		wants: func(h Name, parsed *ParsedSubject) bool {
-			return (q.Rule == "" || q.Rule == h.Rule) && parsed.contains(&named)
-		},
-	}
-	inner, stop := context.WithCancel(ctx)
-	defer stop()
-	w.stop = stop
-	err = s.redis.eachMaster(inner, w.node)
-	out := Listing{Cut: w.full || ctx.Err() != nil, Unreadable: w.unreadable}
->>>>>>> rights
 	if err != nil && !out.Cut {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}

@@ -58,18 +58,20 @@ func (p *Partition) fold(appended traffic.Time, k *Keyed, known []prefetched, ou
 	return out, nil
 }
 
-// lose leaves out an event of a lost version, which no rule counts. The first one of each version is told as a loss, once
-// more by whoever folds the log again, under the same id.
-func (p *Partition) lose(k *Keyed, out []Hit) []Hit {
-	p.counts.Lost++
-	if p.lost[k.Version] {
-		return out
+// lostVersions are routing versions that the rule store has lost, of which an event was met.
+type lostVersions map[int64]bool
+
+// meet notes an event of a version, and reports whether it is the first. Each is told as a loss once, and once more by
+// whoever folds the log again, under the same id.
+func (l *lostVersions) meet(version int64) (first bool) {
+	if (*l)[version] {
+		return false
 	}
-	if p.lost == nil {
-		p.lost = map[int64]bool{}
+	if *l == nil {
+		*l = lostVersions{}
 	}
-	p.lost[k.Version] = true
-	return append(out, p.report.lost(k, &p.watermark))
+	(*l)[version] = true
+	return true
 }
 
 // checkRules refuses an event whose rules are not known here, and a record of a kind that is not.
@@ -129,7 +131,11 @@ func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
 	out = p.advance(p.watermark.event(k), out)
 	version := p.routings.get(k.Version)
 	if version.lost {
-		return p.lose(k, out)
+		p.counts.Lost++ // no rule counts it
+		if p.lost.meet(k.Version) {
+			out = append(out, p.report.lost(k, &p.watermark))
+		}
+		return out
 	}
 	if version.reset > p.resets {
 		out = p.applyResets(version.resets, out)

@@ -54,7 +54,7 @@ type Partition struct {
 	resets   int64            // the newest routing version of which resets were applied; 0: none
 	format   int              // of snapshots: what every process of the stream can read
 	snapshot *SnapshotEncoder // the snapshot under way
-	lost     map[int64]bool   // the lost versions whose first event was met here, no part of the state; see lose
+	lost     lostVersions     // those whose first event was met here; no part of the state
 
 	counts Counts
 

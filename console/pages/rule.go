@@ -134,12 +134,8 @@ func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 		return unknownRule(err, id, see)
 	}
 	v := see.ruleHead(&found)
-<<<<<<< HEAD
-	v.Period, v.Redis, v.Did = span, see.redis, did(r.URL.Query())
-	v.Beyond = beyond(p.o.Bounds, &found)
-=======
 	v.Period, v.Redis, v.Cut, v.Did = span, see.redis, see.cut, did(r.URL.Query())
->>>>>>> listing
+	v.Beyond = beyond(p.o.Bounds, &found)
 	evidence := p.evidenceBeside(r, see, &found, span)
 	defer evidence.end()
 	if err := p.ruleFound(ctx, see, v); err != nil {

@@ -6,15 +6,12 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
 // StageRoutings are the routing versions that stages route and count by: those of the store, and a mark in the place of
 // one that it has lost.
 type StageRoutings struct{ *Store }
-
-var _ ingest.Routings = StageRoutings{}
 
 // Routing is Store.Routing, but for a version that the store does not have and that is below its newest: the numbers of
 // a stream ascend, and none is given twice, so that PostgreSQL has come back older than somebody who routed by it

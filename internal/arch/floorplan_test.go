@@ -277,14 +277,9 @@ var plan = map[string]room{
 		tests: []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {
-<<<<<<< HEAD
 		what: "what can be set: schema, load, validate, origins",
-		imports: []string{"blocklist", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/loopback", "internal/plural", "internal/yamlnode", "rules",
+		imports: []string{"blocklist", "blocklist/signing", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/loopback", "internal/plural", "internal/yamlnode", "rules",
 			"rules/bounds", "rules/condition", "traffic", "traffic/format"},
-=======
-		what:    "what can be set: schema, load, validate, origins",
-		imports: []string{"blocklist", "blocklist/signing", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/plural", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
->>>>>>> rights
 	},
 	"cmd/weir/internal/serving": {
 		what:  "HTTP servers with times for heads, bodies and answers, and bounds of connections",

@@ -158,14 +158,9 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 			Dossiers: service.NewDossiers(o.Config, s.desk),
 			Letters:  letters.New(o.Kafka, o.Kafka.Log(dead), dead), Counts: service.NewCounts(s.desk, ""),
 		},
-<<<<<<< HEAD
-		Turns: s.turns, Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal,
-		Masker: masker, Witness: s.witness(masker), Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
-=======
 		Turns: s.turns, Changed: s.blocks.Forget, Health: func() api.Health { return health(pulse()) }, Live: live,
-		Reveal: revealer.Reveal,
-		Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
->>>>>>> listing
+		Reveal: revealer.Reveal, Masker: masker, Witness: s.witness(masker), Version: o.Version, Logger: o.Log,
+		Registerer: o.Registerer,
 	})
 	if err != nil {
 		return err
@@ -191,14 +186,8 @@ func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service
 		Rules: s.desk.Rules, History: s.desk, Blocks: s.blocks, Explorer: explore.New(s.desk),
 		Evidence: evidence.New(s.desk.DB, s.desk.Rules),
 		Views:    savedviews.New(s.desk.DB),
-<<<<<<< HEAD
-		Turns:    s.turns, Acts: does, Masker: masker, Bounds: o.Config.Console.RuleBounds(),
+		Turns:    s.turns, Changed: s.blocks.Forget, Acts: does, Masker: masker, Bounds: o.Config.Console.RuleBounds(),
 		Witness: s.witness(masker), Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
-=======
-		Turns:    s.turns, Changed: s.blocks.Forget, Acts: does, Masker: masker, Pulse: pulse, Command: o.Command,
-		Clock:  service.Now,
-		Logger: o.Log,
->>>>>>> listing
 	})
 	if err != nil {
 		return err
@@ -212,11 +201,11 @@ func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service
 	return err
 }
 
-<<<<<<< HEAD
 // witness writes down what leaves no entry of the audit trail by itself.
 func (s *Server) witness(masker *access.Masker) access.Witness {
 	return &acts.Witness{Masking: acts.Masking{Masker: masker, Trail: s.desk.Audit}}
-=======
+}
+
 // blocksFor asks Redis for what one source has, and the shared reading for all else.
 type blocksFor struct {
 	*blocklist.Store
@@ -228,7 +217,6 @@ var _ why.Blocks = blocksFor{}
 // List is lately.Blocks'.
 func (b blocksFor) List(ctx context.Context, now traffic.Time, filter blocklist.Filter) (blocklist.Listing, error) {
 	return b.read.List(ctx, now, filter)
->>>>>>> listing
 }
 
 // Listen binds console.listen, or another address where one is given.

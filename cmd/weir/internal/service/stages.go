@@ -139,14 +139,12 @@ func (in *Installation) Router() (*route.Router, error) {
 	}
 	made, err := route.New(route.Options{
 		Stream: in.Stream.Name, Topic: in.Names.Requests, Generation: in.Stream.Generation,
-		Sources: in.Stream.Partitions.Requests,
-		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
-		Secret: in.secret[:], SecretID: in.SecretID,
+		Sources: in.Stream.Partitions.Requests, Live: in.Stream.Name == history.Live,
+		KeyedPartitions: in.Stream.Partitions.Keyed, Secret: in.secret[:], SecretID: in.SecretID, Clock: Now,
 		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:      in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
-		Routings:   rulestore.StageRoutings{Store: in.History.Rules},
-		Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
-		Clock: Now, Logger: in.Log, Registerer: in.registry,
+		Group:    in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
+		Routings: rulestore.StageRoutings{Store: in.History.Rules}, Partitions: in.History.Partitions,
+		DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
@@ -170,8 +168,8 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 	made, err := detect.New(detect.Options{
 		Stream: in.Stream.Name, Owner: owner, Address: in.address, Generation: in.Stream.Generation,
 		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
-		IdleMargin: time.Duration(in.Config.Detect.IdleMargin),
-		Budget:     in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
+		IdleMargin: time.Duration(in.Config.Detect.IdleMargin), Budget: in.Stream.Partitions.Budget,
+		Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
 		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
 		Group:       in.kafkaGroup(ingest.StageDetect, in.Names.Keyed),
 		Routings:    rulestore.StageRoutings{Store: in.History.Rules},
