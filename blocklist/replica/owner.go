@@ -16,7 +16,7 @@ type owner struct {
 }
 
 // judge says whether Redis may be read that is is's.
-func (o *owner) judge(is blocklist.Owner, place string) error {
+func (o *owner) judge(is blocklist.Owner, place func() string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.foreign = nil
@@ -25,7 +25,7 @@ func (o *owner) judge(is blocklist.Owner, place string) error {
 	case o.mine == "":
 		o.mine = is.Installation
 	case o.mine != is.Installation:
-		o.foreign = &blocklist.ForeignError{Place: place, Owner: is, Mine: o.mine}
+		o.foreign = &blocklist.ForeignError{Place: place(), Owner: is, Mine: o.mine}
 	}
 	return o.foreign
 }
@@ -46,5 +46,5 @@ func (r *Replica) refuseForeign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.owner.judge(is, r.o.Store.Place())
+	return r.owner.judge(is, r.o.Store.Place)
 }

@@ -36,7 +36,7 @@ func TestWhoseRedisMayBeRead(t *testing.T) {
 	} {
 		o, got := &owner{mine: tt.mine}, ""
 		for _, met := range tt.met {
-			err := o.judge(met, "redis")
+			err := o.judge(met, func() string { return "redis" })
 			if foreign := (*blocklist.ForeignError)(nil); errors.As(err, &foreign) {
 				got += "f"
 			} else {
