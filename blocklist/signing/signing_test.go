@@ -52,7 +52,8 @@ func TestForgeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := s.Sign(text)
-	sum := good[strings.Index(good, `,"sig"`):]
+	unsigned, _, _ := strings.Cut(good, `,"sig"`)
+	sum := strings.TrimPrefix(good, unsigned)
 	long := strings.Replace(good, sum[8:12], "AAAAAAAA", 1)
 	for _, tt := range []struct {
 		what, text string
