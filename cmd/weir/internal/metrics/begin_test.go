@@ -43,6 +43,7 @@ func closedLabels() map[string][]string {
 		"weir_blocklist_rejected_total":       {"unreadable", "never_block"},
 		"weir_blocklist_reloads_total":        {"gap", "backward", "missing", "asked", "due"},
 		"weir_blocks_readings_total":          {"complete", "cut", "failed"},
+		"weir_console_block_readings_total":   {"whole", "cut", "failed"},
 		"weir_console_reads_total":            {"ok PostgreSQL", "failed PostgreSQL", "ok Redis", "failed Redis"},
 		"weir_console_refused_total":          {"host", "full", "own"},
 		"weir_console_turns_total":            {"at-once", "waited", "own-busy", "all-busy", "left"},
