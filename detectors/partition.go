@@ -116,7 +116,8 @@ func NewPartition(cfg Config) *Partition {
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(plan *Plan) {
 	r := plan.routing
-	v := &learned{number: r.Number, lost: r.Lost, blocks: blockKeys(plan.rules), bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
+	v := &learned{number: r.Number, lost: r.Lost, blocks: blockKeys(plan.rules),
+		bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
 	if n := len(v.resets); n > 0 {
 		v.reset = v.resets[n-1].since
 	}

@@ -197,13 +197,14 @@ func (r *report) rebase(lost offsetRange, generation int64, w *watermark, why st
 	return h
 }
 
-// lost is the hit of the events of a routing version that the rule store has lost. How many they are is not known at the
-// first one.
+// lost is the hit of the events of a routing version that the rule store has lost. How many they are is not known at
+// the first one.
 func (r *report) lost(k *Keyed, w *watermark) Hit {
 	h := Hit{
 		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: -1, Offset: -k.Version,
 		Seen: w.appended, First: w.at, Last: w.at,
-		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed by it",
+		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed "+
+			"by it",
 			k.Version),
 	}
 	h.ID = r.ownLossID(h) // other losses are before offsets of the log, which are not negative

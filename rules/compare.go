@@ -39,9 +39,11 @@ func MayBlockMore(prev, next *Document) (reasons []string) {
 	because(n.Limit >= p.Limit, "limit %d → %d: fires earlier", p.Limit, n.Limit)
 	lower, _ := tiersMayBlockMore(&p, &n)
 	because(!lower || n.Limit < p.Limit, "tiers %s → %s: may fire earlier for some events", orNone(describeTiers(p.Tiers)), orNone(describeTiers(n.Tiers)))
-	because(p.Match.Includes(n.Match), "match %s → %s: watches requests that it did not watch before", describeMatch(p.Match), describeMatch(n.Match))
+	because(p.Match.Includes(n.Match), "match %s → %s: watches requests that it did not watch before",
+		describeMatch(p.Match), describeMatch(n.Match))
 	if held, holds := p.Reach(), n.Reach(); p.Block.Match != nil || n.Block.Match != nil {
-		because(held.Includes(holds), "block.match %s → %s: holds requests that it did not hold before", describeMatch(held), describeMatch(holds))
+		because(held.Includes(holds), "block.match %s → %s: holds requests that it did not hold before",
+			describeMatch(held), describeMatch(holds))
 	}
 	because(p.Lateness == n.Lateness, "lateness %s → %s: other events are counted", duration.Format(p.Lateness), duration.Format(n.Lateness))
 	because(n.MaxLag <= p.MaxLag, "max_lag %s → %s: blocks on older evidence", duration.Format(p.MaxLag), duration.Format(n.MaxLag))

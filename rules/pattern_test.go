@@ -256,7 +256,8 @@ func TestMatchIncludesMethods(t *testing.T) {
 		{"", "", true}, {"", "GET", true}, {"GET", "", false}, {"GET", "GET", true},
 		{"GET POST", "POST", true}, {"POST", "GET POST", false},
 	} {
-		if got := (Match{Methods: strings.Fields(c.wide)}).Includes(Match{Methods: strings.Fields(c.narrow)}); got != c.want {
+		wide, narrow := Match{Methods: strings.Fields(c.wide)}, Match{Methods: strings.Fields(c.narrow)}
+		if got := wide.Includes(narrow); got != c.want {
 			t.Errorf("[%s] includes [%s]: got %v, want %v", c.wide, c.narrow, got, c.want)
 		}
 	}

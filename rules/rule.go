@@ -196,7 +196,8 @@ type Routing struct {
 	Allow []AllowList `json:"allow,omitempty"`
 	// Resets are the counts that operators have set back to nothing, ascending by Since; at most MaxResets.
 	Resets []Reset `json:"resets,omitempty"`
-	// Lost says that the rule store does not have this version any more, since it came back older. No rule of it is known.
+	// Lost says that the rule store does not have this version any more, since it came back older. No rule of it is
+	// known.
 	Lost bool `json:"-"`
 }
 

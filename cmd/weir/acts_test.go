@@ -177,7 +177,8 @@ func served(t *testing.T) (a *api.API, byPage []access.Route) {
 		Rules: struct{ pages.Rules }{}, History: struct{ pages.History }{}, Blocks: struct{ pages.Blocks }{},
 		Explorer: struct{ pages.Explorer }{},
 		Evidence: struct{ pages.Evidence }{}, Views: struct{ pages.Views }{}, Acts: struct{ pages.Acts }{},
-		Pulse: func() console.Pulse { return console.Pulse{} }, Clock: now, Logger: log, Witness: struct{ access.Witness }{},
+		Pulse: func() console.Pulse { return console.Pulse{} }, Clock: now, Logger: log,
+		Witness: struct{ access.Witness }{},
 	})
 	if err != nil {
 		t.Fatal(err)

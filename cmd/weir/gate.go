@@ -121,7 +121,7 @@ func gateTrustCommand(a *app) *cobra.Command {
 		Long: `Print the lines of a gate's configuration by which it acts on this installation's modes alone:
 
   gate.modes_key      the public half of the key with which the rule store signs modes. Who may write to Redis, but
-                      lacks the private half, which lies in PostgreSQL, cannot make a rule in shadow block at such a gate
+                      lacks the private half, which PostgreSQL has, cannot make a rule in shadow block at such a gate
   gate.installation   the installation's name. A gate that finds another one's in its Redis takes nothing from there
 
 Neither is a secret. Give gates the key only once no process of an older build publishes modes any more: theirs are not

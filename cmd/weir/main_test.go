@@ -193,16 +193,21 @@ func TestLintWarns(t *testing.T) {
 
 // A rule that reaches beyond what its owner is bound to is warned about, with its place.
 func TestLintWarnsOfWhatReachesBeyond(t *testing.T) {
-	conf := writeFile(t, "weir.yaml", "console: {bounds: [{owner: search, host: api.example.com, path: /v1/search/*}]}\n")
-	text := "id: x\nowner: search\nmatch: {host: api.example.com, path: /v1/search/a}\nkey: [ip]\nlimit: 1\nwindow: 60s\n"
-	within, beyond := writeFile(t, "r.yaml", text), writeFile(t, "b.yaml", strings.Replace(text, "host: api.example.com, ", "", 1))
+	conf := writeFile(t, "weir.yaml",
+		"console: {bounds: [{owner: search, host: api.example.com, path: /v1/search/*}]}\n")
+	text := "id: x\nowner: search\nmatch: {host: api.example.com, path: /v1/search/a}\nkey: [ip]\nlimit: 1\nwindow: " +
+		"60s\n"
+	within, beyond := writeFile(t, "r.yaml", text), writeFile(t, "b.yaml",
+		strings.Replace(text, "host: api.example.com, ", "", 1))
 	if got := offline(t, "", "rules", "lint", "-f", within, "--config", conf); got.code != exitOK ||
 		got.stdout != "1 rule without a problem\n" {
 		t.Errorf("within: %+v", got)
 	}
 	got := offline(t, "", "rules", "lint", "-f", beyond, "--config", conf)
-	if want := "warning: " + beyond + `:3:8: match: got any method /v1/search/a (every host, since it names none), beyond ` +
-		`what owner "search" is bound to, allowed any method /v1/search/*, host api.example.com; an admin alone may apply ` +
+	if want := "warning: " + beyond +
+		`:3:8: match: got any method /v1/search/a (every host, since it names none), beyond ` +
+		`what owner "search" is bound to, allowed any method /v1/search/*, host api.example.com; ` +
+		`an admin alone may apply ` +
 		"and promote it: console.bounds of the configuration\n1 rule without a problem\n"; got.code != exitOK ||
 		got.stdout != want {
 		t.Errorf("got  %+v\nwant %q", got, want)

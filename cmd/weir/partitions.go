@@ -131,7 +131,8 @@ func acceptGap(ctx context.Context, a *app, d *desk.Desk, by string, r acts.Resu
 	if done.Again {
 		news = "had been accepted before"
 	}
-	_, err = fmt.Fprintf(a.Stdout, "partition %s: gap before offset %d of %s %s; its stage, where it runs, goes on within seconds\n",
+	_, err = fmt.Fprintf(a.Stdout,
+		"partition %s: gap before offset %d of %s %s; its stage, where it runs, goes on within seconds\n",
 		done.Name(), *r.GapOffset, where, news)
 	return err
 }

@@ -66,7 +66,8 @@ func ruleEnvironment(c *config.Config, warn func(rules.Problem)) (rules.Environm
 	if err != nil {
 		return rules.Environment{}, err
 	}
-	return rules.Environment{Identity: c.Identity, Conditions: conditions, Format: c.EventFormat(), Warn: warn, Tests: ruletry.CheckTests(),
+	return rules.Environment{Identity: c.Identity, Conditions: conditions, Format: c.EventFormat(), Warn: warn,
+		Tests:   ruletry.CheckTests(),
 		Bounded: c.Console.RuleBounds().Warn}, nil
 }
 

@@ -88,8 +88,8 @@ func Least(act Act) (role Role, owned, ok bool) {
 	return permissions[i].least, permissions[i].owned, true
 }
 
-// Witnessed reports whether routers write the entry of the audit trail about an act. Of the others that are in the trail
-// whoever carries them out does.
+// Witnessed reports whether routers write the entry of the audit trail about an act. Of the others that are in the
+// trail whoever carries them out does.
 func Witnessed(act Act) bool {
 	return slices.ContainsFunc(permissions[:], func(p permission) bool { return p.act == act && p.witnessed })
 }

@@ -64,7 +64,8 @@ func NewMux(refuse func(w http.ResponseWriter, r *http.Request, err error), witn
 func (m *Mux) Handle(route Route, handler http.Handler) {
 	err := route.check()
 	if err == nil && m.witness == nil && Witnessed(route.Act) {
-		err = fmt.Errorf("act: got %s, of which nobody would write down who does it; allowed: with a Witness", route.Act)
+		err = fmt.Errorf("act: got %s, of which nobody would write down who does it; allowed: with a Witness",
+			route.Act)
 	}
 	if err != nil {
 		panic(fmt.Sprintf("route %s %s: %v", route.Method, route.Pattern, err))

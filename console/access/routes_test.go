@@ -61,7 +61,8 @@ func TestRoutesThatSayTooLittlePanic(t *testing.T) {
 		{}, {Method: "GET", Pattern: "/a"}, {Method: "GET", Pattern: "/a", Act: "look"}, {Method: "", Pattern: "/a", Act: View},
 		{Method: "POST", Pattern: "/a", Act: Promote}, {Method: "POST", Pattern: "/a/{id}", Act: Promote, Rule: "rule"},
 		{Method: "POST", Pattern: "/a", Act: View}, {Method: "POST", Pattern: "/a/{id}", Act: Promote, Rule: "id", Body: true},
-		{Method: "GET", Pattern: "/a", Act: Export}, {Method: "POST", Pattern: "/a", Act: SaveView}, // without a witness
+		// without a witness
+		{Method: "GET", Pattern: "/a", Act: Export}, {Method: "POST", Pattern: "/a", Act: SaveView},
 	} {
 		func() {
 			defer func() {

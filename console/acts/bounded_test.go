@@ -39,8 +39,9 @@ func TestAnOwnerStaysWithinHisBounds(t *testing.T) {
 	t.Parallel()
 	in := newInstallation(t)
 	s, err := acts.New(acts.Options{
-		Rules: in.Rules, Gates: in, Blocks: in, Releases: in, Documents: documented{in}, Dossiers: in, Orders: in.Orders,
-		Knows: struct{ acts.Knows }{}, Partitions: in.Partitions, Clock: now, Logger: slog.New(slog.DiscardHandler),
+		Rules: in.Rules, Gates: in, Blocks: in, Releases: in, Documents: documented{in}, Dossiers: in,
+		Orders: in.Orders, Knows: struct{ acts.Knows }{}, Partitions: in.Partitions, Clock: now,
+		Logger: slog.New(slog.DiscardHandler),
 		Bounds: bounds.Bounds{"search": {{Hosts: []string{"api.example.com"}, Path: "/v1/search/*"}}},
 	})
 	if err != nil {
@@ -68,7 +69,8 @@ func TestAnOwnerStaysWithinHisBounds(t *testing.T) {
 			t.Errorf("%s: got %v; allowed: refused for what it reaches", what, err)
 			return
 		}
-		says = append(says, `owner "search" is bound to any method /v1/search/*, host api.example.com`, "nothing was done")
+		says = append(says, `owner "search" is bound to any method /v1/search/*, host api.example.com`,
+			"nothing was done")
 		for _, words := range says {
 			if !strings.Contains(err.Error(), words) {
 				t.Errorf("%s: got %q; allowed: with %q", what, err, words)
@@ -127,7 +129,8 @@ func TestAnOwnerStaysWithinHisBounds(t *testing.T) {
 
 	for _, remove := range []bool{false, true} {
 		refused("an entry of a list that it names", change(owner, "friends", remove),
-			"allow needs the role admin here: rule login names allow list friends, and match of rule login reaches POST /login")
+			"allow needs the role admin here: rule login names allow list friends, and match of rule login reaches "+
+				"POST /login")
 		ok("the same, by an admin", change(admin, "friends", remove))
 	}
 	list.Text += "- {cidr: 203.0.113.0/24, reason: theirs}\n"
@@ -142,7 +145,8 @@ func TestAnOwnerStaysWithinHisBounds(t *testing.T) {
 		"rollback needs the role admin here: match of rule login reaches POST /login")
 	ok("an entry, now that none reaches beyond", change(owner, "friends", false))
 	ok("promote, within", promote(owner, rules.ModeBlock, 0))
-	ok("an edit that waits, by an admin", apply(admin, false, ruleText("login", "search", outside, "allow: [friends]\n")))
+	ok("an edit that waits, by an admin", apply(admin, false, ruleText("login", "search", outside,
+		"allow: [friends]\n")))
 	refused("promote what waits", promote(owner, rules.ModeBlock, versions("login")), "promote needs")
 	refused("an entry, for what waits", change(owner, "friends", true), "rule login names allow list friends")
 	ok("demote beside what waits", mode(owner, rules.ModeShadow))

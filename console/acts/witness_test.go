@@ -47,7 +47,8 @@ func TestWhatAWitnessWritesDown(t *testing.T) {
 			"GET /explore.csv"},
 		{"of a subject", "source=ip%3D192.0.2.1%252F32%26device%3Dtv-1", "", access.Export, admin,
 			"history of ip=192.0.2.1%2F32&device=tv-1", "", "GET /explore.csv"},
-		{"of a user with a blank", "source=user%3Dzoe+quill", "", access.Export, admin, "history of user=zoe%20quill", "",
+		{"of a user with a blank", "source=user%3Dzoe+quill", "", access.Export, admin, "history of user=zoe%20quill",
+			"",
 			"GET /explore.csv"},
 		{"of a bare value", "source=zoe", "", access.Export, admin, "history", "", "GET /explore.csv"},
 		{"by a pseudonym", "source=user%3D" + url.QueryEscape(pseudonym), "", access.Export, analyst,
@@ -73,7 +74,8 @@ func TestWhatAWitnessWritesDown(t *testing.T) {
 		if err := w.Tell(r, c.who, c.act); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		want := audit.Entry{Actor: c.who.Name, Via: c.who.Via, Action: string(c.act), Object: c.object, Reason: c.reason,
+		want := audit.Entry{Actor: c.who.Name, Via: c.who.Via, Action: string(c.act), Object: c.object,
+			Reason: c.reason,
 			Detail: c.detail}
 		if len(kept.all) != 1 || kept.all[0] != want {
 			t.Errorf("%s: got %+v\nallowed: %+v", c.name, kept.all, want)

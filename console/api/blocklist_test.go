@@ -96,7 +96,8 @@ func listing(t testing.TB, m *manyBlocks) http.Handler {
 		t.Fatal(err)
 	}
 	a, err := api.New(api.Options{
-		Acts: &prompt{asked: make(chan postgres.Lane, 100)}, Masker: masker, Changed: blocks.Forget, Witness: struct{ access.Witness }{},
+		Acts: &prompt{asked: make(chan postgres.Lane,
+			100)}, Masker: masker, Changed: blocks.Forget, Witness: struct{ access.Witness }{},
 		Logger: slog.New(slog.DiscardHandler), Registerer: registry, Health: func() api.Health { return api.Health{} },
 		Reader: &api.Reader{
 			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},

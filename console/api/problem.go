@@ -178,7 +178,8 @@ func problemOf(err error) Problem {
 
 // unknownProblem words that nothing has a name.
 func unknownProblem(detail, thing, got string, known []string, near string) Problem {
-	return Problem{Type: problemType + kindNotFound, Title: "there is nothing of this name", Status: http.StatusNotFound,
+	return Problem{Type: problemType + kindNotFound, Title: "there is nothing of this name",
+		Status: http.StatusNotFound,
 		Detail: detail, Thing: thing, Got: got, Near: near, Known: few(known, near)}
 }
 

@@ -105,7 +105,8 @@ func TestNoFileWithoutAnEntry(t *testing.T) {
 	}
 	files := 0
 	for path, methods := range described.Paths {
-		if !slices.ContainsFunc(methods["get"].Parameters, func(p struct{ Name string }) bool { return p.Name == "format" }) {
+		if !slices.ContainsFunc(methods["get"].Parameters,
+			func(p struct{ Name string }) bool { return p.Name == "format" }) {
 			continue
 		}
 		files++

@@ -180,8 +180,9 @@ func TestARuleBeyondItsOwnersBounds(t *testing.T) {
 	for id, want := range map[string][]string{
 		"catalogue-scrape": {"Version 3: match of rule catalogue-scrape reaches GET /api/v2/catalogue/*; owner " +
 			"&#34;discovery&#34; is bound to any method /api/v2/search."},
-		"guest-token-flood": {"Version 3: match of rule guest-token-flood", "Version 4: match of rule guest-token-flood"},
-		"search-hammer":     {}, "login-stuffing": {}, "partner-burst": {},
+		"guest-token-flood": {"Version 3: match of rule guest-token-flood",
+			"Version 4: match of rule guest-token-flood"},
+		"search-hammer": {}, "login-stuffing": {}, "partner-burst": {},
 	} {
 		_, body, _ := get(t, p, admin(), "/rules/"+id)
 		if got := strings.Count(body, "class=\"note note-warn\">Beyond its owner"); got != len(want) {

@@ -83,8 +83,9 @@ func TestFormsAct(t *testing.T) {
 			Allowed: "a time of the last 19m: look again"}, 422, "", "look again", 1},
 		{"half done", "/rules/catalogue-scrape/promote", whole, &acts.UnfinishedError{Done: "stored", Undone: "not told", Cause: errors.New("Redis")}, 502, "", "What is done stays done", 1},
 		{"not by him", "/rules/catalogue-scrape/promote", whole, &access.Forbidden{Act: access.Promote}, 403, "", "You may not", 1},
-		{"beyond his bounds", "/rules/catalogue-scrape/promote", whole, beyond, 403, "", "promote needs the role admin here: " +
-			"match of rule catalogue-scrape reaches any method any path; owner &#34;discovery&#34; is bound to", 1},
+		{"beyond his bounds", "/rules/catalogue-scrape/promote", whole, beyond, 403, "",
+			"promote needs the role admin here: " +
+				"match of rule catalogue-scrape reaches any method any path; owner &#34;discovery&#34; is bound to", 1},
 		{"demote", "/rules/login-stuffing/demote", whole, nil, 303, "/rules/login-stuffing?did=demote", "", 1},
 		{"disable", "/rules/login-stuffing/disable", whole, nil, 303, "/rules/login-stuffing?did=disable", "", 1},
 		{"no such rule", "/rules/login-stufing/demote", whole, nil, 404, "", `Did you mean &#34;login-stuffing&#34;`, 0},

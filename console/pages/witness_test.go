@@ -39,7 +39,8 @@ func TestFilesAndViewsAreWrittenDown(t *testing.T) {
 				}
 				continue
 			}
-			if status != http.StatusServiceUnavailable || len(s.views.all) > 0 || strings.Contains(body, "203.0.113.") ||
+			if status != http.StatusServiceUnavailable || len(s.views.all) > 0 ||
+				strings.Contains(body, "203.0.113.") ||
 				!strings.Contains(body, "it cannot be written down just now who asks") {
 				t.Errorf("%s %s with the trail away: got %d, views %v, %s", route.Method, route.Pattern, status,
 					s.views.all, body)

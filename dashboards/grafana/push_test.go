@@ -228,7 +228,8 @@ func TestAddressesAndTokens(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []struct{ address, token string }{
 		{"", ""}, {"grafana:3000", ""}, {"ftp://grafana", ""}, {"http://", ""}, {"http://grafana:3000?orgId=1", ""}, {"http://grafana", "two\nlines"},
-		{"http://grafana:3000", "glsa_secret"}, {"http://ann:glsa_secret@grafana:3000", ""}, {"http://10.0.0.7", "glsa_secret"},
+		{"http://grafana:3000", "glsa_secret"}, {"http://ann:glsa_secret@grafana:3000", ""}, {"http://10.0.0.7",
+			"glsa_secret"},
 	} {
 		if _, err := grafana.New(bad.address, bad.token); err == nil || bad.token != "" && strings.Contains(err.Error(), bad.token) {
 			t.Errorf("%q with token %q: %v", bad.address, bad.token, err)
@@ -238,7 +239,8 @@ func TestAddressesAndTokens(t *testing.T) {
 	}
 	for _, good := range []struct{ address, token string }{
 		{"http://grafana:3000", ""}, {"https://grafana", "glsa_secret"}, {"https://ann:glsa_secret@grafana", ""},
-		{"http://localhost:3000", "glsa_secret"}, {"http://127.0.0.1:3000", "glsa_secret"}, {"http://[::1]:3000", "glsa_secret"},
+		{"http://localhost:3000", "glsa_secret"}, {"http://127.0.0.1:3000", "glsa_secret"}, {"http://[::1]:3000",
+			"glsa_secret"},
 	} {
 		if _, err := grafana.New(good.address, good.token); err != nil {
 			t.Errorf("%q: got %v; allowed: a client", good.address, err)

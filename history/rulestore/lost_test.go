@@ -32,7 +32,8 @@ func TestStagesAreToldOfALostVersion(t *testing.T) {
 		lost.RecordFormat != whole.RecordFormat || lost.SecretID != whole.SecretID || lost.Format.Name != "weir" {
 		t.Errorf("a version that is gone: %+v, %v", lost, err)
 	}
-	for _, number := range []int64{newest + 1, newest + 1000} { // somebody may have published it, and the store be behind
+	// somebody may have published it, and the store be behind
+	for _, number := range []int64{newest + 1, newest + 1000} {
 		if r, err := stages.Routing(t.Context(), "live", number); !errors.Is(err, postgres.ErrNotFound) {
 			t.Errorf("version %d of %d: %+v, %v", number, newest, r, err)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/ingest/detect"
 )
 
-// damage makes records of keyed partition 0 say nothing: those from one offset up to another do not decode, and one names
-// a rule that its routing version does not have.
+// damage makes records of keyed partition 0 say nothing: those from one offset up to another do not decode, and one
+// names a rule that its routing version does not have.
 func (w *detectWorld) damage(from, to, unknownRule int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,9 +41,9 @@ func (w *detectWorld) halted(t *testing.T, offset, gap int64, reasons ...string)
 	}
 }
 
-// Records that came whole and say nothing stop their partition as one gap, of which it is told how far its log has grown
-// meanwhile. It goes on behind exactly what an operator gives up, with a loss record, also after a crash that has taken
-// its snapshots.
+// Records that came whole and say nothing stop their partition as one gap, of which it is told how far its log has
+// grown meanwhile. It goes on behind exactly what an operator gives up, with a loss record, also after a crash that
+// has taken its snapshots.
 func TestDetectGoesOnBehindRecordsThatSayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDetectWorld(t, 1)

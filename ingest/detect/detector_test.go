@@ -297,7 +297,8 @@ func TestDetectLeavesANewerFormatAlone(t *testing.T) {
 		if !strings.Contains(errs, "upgrade this process") {
 			t.Errorf("sessions ended with %s", errs)
 		}
-		if s.State != ingest.Halted || s.GapOffset != ingest.NoOffset || !strings.Contains(s.Reason, "upgrade this process") {
+		if s.State != ingest.Halted || s.GapOffset != ingest.NoOffset ||
+			!strings.Contains(s.Reason, "upgrade this process") {
 			t.Errorf("operators are told %+v", s)
 		}
 	})

@@ -143,9 +143,9 @@ func (o *owned) foldRecords(messages []traffic.Message, records []detectors.Reco
 	return false, nil
 }
 
-// damaged handles records that came whole and say nothing that can be folded, of which messages begins with one: err says
-// what is wrong with it. What they said is unknown, so they stop the partition, as one gap, until an operator gives them
-// up; given is how many of them he has. One of a newer format is not this process's to touch.
+// damaged handles records that came whole and say nothing that can be folded, of which messages begins with one: err
+// says what is wrong with it. What they said is unknown, so they stop the partition, as one gap, until an operator
+// gives them up; given is how many of them he has. One of a newer format is not this process's to touch.
 func (o *owned) damaged(messages []traffic.Message, err error) (given int, _ error) {
 	if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
 		return 0, fmt.Errorf("keyed partition %d offset %d: %w", o.partition, messages[0].Offset, err)
@@ -256,7 +256,8 @@ func (o *owned) passUnreadable() {
 
 // giveUp goes on at next, as an operator has accepted, without the records before it.
 func (o *owned) giveUp(next int64, a ingest.Acceptance) {
-	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from", o.offset,
+	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from",
+		o.offset,
 		"to", next, "by", a.By, "reason", a.Reason)
 	o.pending = append(o.pending, o.state.Rebase(o.offset, next, "could not be read, and were given up"))
 	o.offset = next

@@ -44,7 +44,10 @@ func newMetrics(opt *Options) (*metrics, error) {
 	}
 	m := &metrics{
 		rules: newRuleMetrics(), partitions: newPartitionMetrics(opt),
-		events: counter("events_total", "Event records accepted by the fence. Of what a process that crashed had counted since its newest snapshot, its successor counts the last two minutes again, and all of it where the process had lived for less."),
+		events: counter("events_total",
+			"Event records accepted by the fence. Of what a process that crashed had counted since its newest "+
+				"snapshot, its successor counts the last two minutes again, and all of it where the process had "+
+				"lived for less."),
 		lost: counter("lost_version_events_total", "Events that no rule counts, since the rule store has lost "+
 			"the routing version that they were routed by."),
 		duplicates:      counter("duplicates_total", "Event records dropped by the fence; expected after a router's restart."),

@@ -33,7 +33,8 @@ type Config struct {
 	SASL    SASL        // zero: no authentication
 
 	// Uncommitted are topics of which records are read without waiting for the transactions that they are in, those of
-	// aborted ones, too. Where nothing transactional is meant to be written, nobody can hold up readers by a transaction.
+	// aborted ones, too. Where nothing transactional is meant to be written, nobody can hold up readers by a
+	// transaction.
 	Uncommitted []string
 
 	// The program leaves the times to their defaults; tests shorten them.

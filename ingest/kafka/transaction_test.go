@@ -64,8 +64,8 @@ func TestFetchTransactions(t *testing.T) {
 	})
 }
 
-// Who reads a topic uncommitted waits for no transaction: records of open ones come, and of aborted ones, and the answer
-// names no place where readers end. Another topic of the same client is read committed.
+// Who reads a topic uncommitted waits for no transaction: records of open ones come, and of aborted ones, and the
+// answer names no place where readers end. Another topic of the same client is read committed.
 func TestFetchUncommitted(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic, other := kit.Topic(1), kit.Topic(1)

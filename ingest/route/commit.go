@@ -123,7 +123,8 @@ func (r *Router) regrown(no *refusal, c ingest.Commit, log ingest.Bounds) *refus
 func (r *Router) judgeText(c ingest.Commit, found bool, log ingest.Bounds) (*ingest.Announcement, *refusal) {
 	if !found {
 		return nil, r.refuse(log.Start, nil, log,
-			"the group has no commit for it: it was never migrated, the commit has expired, or the topic was made anew "+
+			"the group has no commit for it: it was never migrated, the commit has expired, or the topic was made "+
+				"anew "+
 				"(then do not resume it: stop all of weir run, run weir migrate --recreated, start it again)")
 	}
 	if c.Metadata == "" {

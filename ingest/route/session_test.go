@@ -286,8 +286,8 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// What a commit announced under a routing version that the rule store has lost is announced and routed by the newest one,
-// each event once.
+// What a commit announced under a routing version that the rule store has lost is announced and routed by the newest
+// one, each event once.
 func TestRouteAnnouncesAnewWhatALostVersionHad(t *testing.T) {
 	calmWorld(t, func(w *world) {
 		w.append(0, 6)

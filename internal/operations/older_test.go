@@ -44,7 +44,8 @@ func TestRestoreFromADumpThatIsOlderThanAnEdit(t *testing.T) {
 	c.abuse("tv-4", 5)
 	c.awaitBlocked("tv-1", "tv-2", "tv-3", "tv-4") // tv-2 for as long as its block says
 	testbed.Eventually(t, time.Minute, func() error {
-		if said := c.Weir("partitions", "list", "--stopped"); strings.Contains(said, "halted") || strings.Contains(said, "refused") {
+		if said := c.Weir("partitions", "list", "--stopped"); strings.Contains(said, "halted") ||
+			strings.Contains(said, "refused") {
 			return fmt.Errorf("stopped: %s", said)
 		}
 		if n, lost := c.lost(), "the rule store has lost routing version"; n == 0 {
@@ -77,7 +78,8 @@ func (c *clerk) lost() (n int) {
 		c.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	statement := fmt.Sprintf("SELECT count(*) FROM %q.losses_v WHERE reason LIKE 'the rule store has lost routing version%%'",
+	statement := fmt.Sprintf("SELECT count(*) FROM %q.losses_v WHERE reason LIKE 'the rule store has lost routing "+
+		"version%%'",
 		c.namespace)
 	if err := conn.QueryRow(c.t.Context(), statement).Scan(&n); err != nil {
 		c.t.Fatal(err)

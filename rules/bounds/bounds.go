@@ -1,5 +1,5 @@
-// Package bounds says which requests the rules of an owner may reach, and which rules reach beyond that. It is pure: who
-// is refused for it is console/acts' to decide.
+// Package bounds says which requests the rules of an owner may reach, and which rules reach beyond that. It is pure:
+// who is refused for it is console/acts' to decide.
 package bounds
 
 import (
@@ -26,9 +26,9 @@ type Beyond struct {
 	Allowed []rules.Match // his areas
 }
 
-// Beyond tells what of a rule reaches beyond its owner's areas; nil: nothing does. What cannot be shown to lie within is
-// beyond: a match without a host where hosts are bound, for one. What a match asks of answers and events only narrows
-// it, and so does what it leaves out.
+// Beyond tells what of a rule reaches beyond its owner's areas; nil: nothing does. What cannot be shown to lie within
+// is beyond: a match without a host where hosts are bound, for one. What a match asks of answers and events only
+// narrows it, and so does what it leaves out.
 func (b Bounds) Beyond(d *rules.Document) *Beyond { return b.BeyondOf(d.Owner, d) }
 
 // BeyondOf is Beyond for the areas of another owner than the rule's: of an allow list that the rule names, say.

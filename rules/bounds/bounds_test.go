@@ -37,7 +37,8 @@ func TestBeyond(t *testing.T) {
 		{"a method more", api, "{method: POST, host: api.example.com, path: /v1/search/all}", ""},
 		{"a route more", api, "{route: search, host: api.example.com, path: /v1/search/all}", ""},
 		{"what is left out", api, "{host: api.example.com, path: /v1/search/*, except: /v1/search/x}", ""},
-		{"another path", api, "{method: POST, host: api.example.com, path: /login}", "POST /login, host api.example.com;"},
+		{"another path", api, "{method: POST, host: api.example.com, path: /login}",
+			"POST /login, host api.example.com;"},
 		{"the path above", api, "{host: api.example.com, path: /v1/*}", "any method /v1/*, host api.example.com;"},
 		{"one of its paths", api, "{host: api.example.com, path: [/v1/search/a, /login, /v1/search/b]}",
 			"any method /login, host api.example.com;"},
@@ -50,24 +51,28 @@ func TestBeyond(t *testing.T) {
 			"any method /v1/search/a, host www.example.com;"},
 		{"hosts below one", api, "{host: '*.example.com', path: /v1/search/a}", "host \"*.example.com\";"},
 		{"everything", api, "{}", "any method any path (every host and path, since it names none);"},
-		{"letters of any case", api, "{host: api.example.com, path: /v1/search/a, path_case: ignore}", "path_case ignore"},
+		{"letters of any case", api, "{host: api.example.com, path: /v1/search/a, path_case: ignore}",
+			"path_case ignore"},
 		{"bytes", api, "{host: api.example.com, path: /v1/search/a, path_as: raw}", ""},
 		{"bytes that servers read otherwise", api, "{host: api.example.com, path: /v1/search/%2e%2e/a, path_as: raw}",
 			"path_as raw"},
 
 		{"readings of bytes", []string{"{path: /a/*, path_as: raw}"}, "{path: /a/b}", "any method /a/b;"},
-		{"letters of any case, bound so", []string{"{path: /a/*, path_case: ignore}"}, "{path: /A/b, path_case: ignore}", ""},
+		{"letters of any case, bound so", []string{"{path: /a/*, path_case: ignore}"},
+			"{path: /A/b, path_case: ignore}", ""},
 		{"hosts below a host", []string{"{host: '*.example.com'}"}, "{host: api.example.com, path: /login}", ""},
 		{"the host above", []string{"{host: '*.example.com'}"}, "{host: example.com}", "host example.com;"},
 		{"any host", []string{"{path: /a/*}"}, "{path: /a/b}", ""},
 		{"a method, bound", []string{"{method: GET, path: /a/*}"}, "{method: GET, path: /a/b}", ""},
-		{"another method", []string{"{method: GET, path: /a/*}"}, "{method: [GET, POST], path: /a/b}", "GET,POST /a/b;"},
+		{"another method", []string{"{method: GET, path: /a/*}"}, "{method: [GET, POST], path: /a/b}",
+			"GET,POST /a/b;"},
 		{"a route, bound", []string{"{route: search}"}, "{route: search, path: /login}", ""},
 		{"another route", []string{"{route: search}"}, "{route: [search, login]}", "route login,search;"},
 		{"a route instead of a host", api, "{route: search}", "(every host and path, since it names none)"},
 
 		{"areas together", two, "{host: a.example.com, path: [/a/x, /a/y]}", ""},
-		{"host of one, path of the other", two, "{host: a.example.com, path: /b/x}", "any method /b/x, host a.example.com;"},
+		{"host of one, path of the other", two, "{host: a.example.com, path: /b/x}",
+			"any method /b/x, host a.example.com;"},
 		{"hosts and paths crosswise", two, "{host: [a.example.com, b.example.com], path: /a/x}",
 			"any method /a/x, host b.example.com;"},
 		{"each host by another area", []string{"{host: a.example.com, path: [/a, /c]}",
@@ -248,13 +253,15 @@ func TestNothingWithinReachesOutside(t *testing.T) {
 		for range 10 {
 			path := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "A", "B"}), 1, 3).Draw(t, "path")
 			target := rules.Target{
-				Method: rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(t, "method"), Path: "/" + strings.Join(path, "/"),
+				Method: rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(t, "method"), Path: "/" +
+					strings.Join(path, "/"),
 				Host:  rapid.SampledFrom([]string{"a.test", "b.a.test", "c.a.test", "test", ""}).Draw(t, "host"),
 				Route: rapid.SampledFrom([]string{"r", "s", "u", ""}).Draw(t, "route"),
 			}
 			asks := func(m *rules.Match) bool { return naive(m, target.Method, target.Host, target.Route, path) }
 			if rapid.IntRange(0, 2).Draw(t, "odd") == 0 {
-				target.Path = rapid.SampledFrom([]string{"/a//b", "/%61", "/a/./b", "/x/../a", "/a/", "/a%2fb", "/a;x/b", "\\a",
+				target.Path = rapid.SampledFrom([]string{"/a//b", "/%61", "/a/./b", "/x/../a", "/a/", "/a%2fb",
+					"/a;x/b", "\\a",
 					"http://a.test/a", "*", "", "/A/%62"}).Draw(t, "odd path")
 				asks = func(m *rules.Match) bool { return m.Reaches(&target) }
 			}

@@ -83,7 +83,8 @@ func newBed(t *testing.T) *bed {
 	x := explore.New(b.Store)
 	b.stores = &stores{x, &why.Teller{History: x, Blocks: redis, Clock: now}, evidence.New(b.DB, b.Rules), letters.New(brokers{}, brokers{}, "dead")}
 	served, err := api.New(api.Options{
-		Acts: noActs{}, Witness: struct{ access.Witness }{}, Health: func() api.Health { return api.Health{} }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Acts: noActs{}, Witness: struct{ access.Witness }{}, Health: func() api.Health { return api.Health{} },
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		Reader: &api.Reader{Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: redis, Clock: now, Explorer: x, Teller: b.stores.Teller, Dossiers: b.stores.Store, Letters: b.stores.Reader},
 	})
 	if err != nil {

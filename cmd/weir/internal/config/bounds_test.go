@@ -24,12 +24,14 @@ func TestBoundsAreRead(t *testing.T) {
 		got = append(got, area.String())
 	}
 	want := []string{"any method /v1/search/*, host api.example.com",
-		`GET /search,/suggest/{what}, path_as raw, path_case ignore, host "*.shop.example.com",www.example.com, route web`,
+		`GET /search,/suggest/{what}, path_as raw, path_case ignore, host "*.shop.example.com",www.example.com, ` +
+			"route web",
 		"GET,POST /a, path_case ignore, host a.example.com,b.example.com, route r"}
 	if fmt.Sprint(got) != fmt.Sprint(want) || len(b) != 2 {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	within := rules.Document{ID: "r", Owner: "search", Match: rules.Match{Path: "/v1/search/a", Hosts: []string{"api.example.com"}}}
+	within := rules.Document{ID: "r", Owner: "search", Match: rules.Match{Path: "/v1/search/a",
+		Hosts: []string{"api.example.com"}}}
 	if beyond := b.Beyond(&within); beyond != nil {
 		t.Errorf("got %s; allowed: within", beyond)
 	}
@@ -56,17 +58,21 @@ func TestErrorsOfBounds(t *testing.T) {
 	for _, tc := range []struct{ yaml, want string }{
 		{one("path: /a"), `default: console.bounds[1].owner: got ""; allowed: an owner of rules`},
 		{one("owner: search"),
-			`default: console.bounds[1]: got an owner alone; allowed: host, path, method or route: an owner that may reach`},
+			`default: console.bounds[1]: got an owner alone; allowed: host, path, method or route: ` +
+				`an owner that may reach`},
 		{one("owner: search, host: '*'"),
 			`weir.yaml:3:29: console.bounds[1].host: got "*"; allowed: a host such as api.example.com`},
-		{one("owner: search, host: [a.example.com, 'https://b']"), `weir.yaml:3:29: console.bounds[1].host: got "https://b"`},
+		{one("owner: search, host: [a.example.com, 'https://b']"),
+			`weir.yaml:3:29: console.bounds[1].host: got "https://b"`},
 		{one("owner: search, path: search"), `weir.yaml:3:29: console.bounds[1].path: got "search"`},
 		{one("owner: search, path: /a//b"), `weir.yaml:3:29: console.bounds[1].path: got "/a//b"; allowed: a path as`},
 		{one("owner: search, path: /a, path_case: any"), `weir.yaml:3:44: console.bounds[1].path_case: got "any"`},
 		{one("owner: search, path_case: ignore"),
 			`weir.yaml:3:34: console.bounds[1].path_case: got "ignore" without a path; allowed: only beside path`},
-		{one("owner: search, host: []"), `weir.yaml:3:29: console.bounds[1].host: got an empty list; allowed: at least one`},
-		{one("owner: search, status: 401"), `weir.yaml:3:23: console.bounds[1].status: unknown field; allowed: owner, method`},
+		{one("owner: search, host: []"),
+			`weir.yaml:3:29: console.bounds[1].host: got an empty list; allowed: at least one`},
+		{one("owner: search, status: 401"),
+			`weir.yaml:3:23: console.bounds[1].status: unknown field; allowed: owner, method`},
 		{one("owner: search, except: /a"), `weir.yaml:3:23: console.bounds[1].except: unknown field`},
 		{"  bounds: [owner=search hosts=a]\n",
 			`weir.yaml:2:12: console.bounds[1]: got "hosts=a"; allowed: like owner=search host=api`},

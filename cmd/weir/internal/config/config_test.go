@@ -27,7 +27,8 @@ func files(m map[string]string) func(string) ([]byte, error) {
 func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown field", "namespace: a\nkafka:\n  broker: [a:1]\n",
-			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, instance_id, requests_isolation_level, replication, partitions, retention; did you mean brokers?"},
+			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, instance_id, " +
+				"requests_isolation_level, replication, partitions, retention; did you mean brokers?"},
 		{"unknown section", "kafak: {}\n", "weir.yaml:1:1: kafak: unknown field; allowed: namespace, kafka, redis,"},
 		{"text for a number", "kafka:\n  replication: three\n",
 			`weir.yaml:2:16: kafka.replication: got "three"; allowed: a whole number`},

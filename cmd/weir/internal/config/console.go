@@ -35,7 +35,8 @@ type Console struct {
 	LocalAdmin bool    `yaml:"local_admin"`
 	Tokens     []Token `yaml:"tokens"`
 	Masking    Masking `yaml:"masking"`
-	// Bounds are the hosts and paths within which the rules of an owner have to stay; an owner without any is not bound.
+	// Bounds are the hosts and paths within which the rules of an owner have to stay; an owner without any is not
+	// bound.
 	Bounds []Bound `yaml:"bounds"`
 }
 

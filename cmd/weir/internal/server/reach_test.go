@@ -71,14 +71,16 @@ func reachesByToken(t *testing.T, b *bed) {
 		before := entries(route.Act)
 		w := ask("anna", route.Method, route.Pattern, "application/x-www-form-urlencoded", form)
 		if n := entries(route.Act) - before; n != 1 || w.Code >= 400 {
-			t.Errorf("%s %s: got %d, %d entries of the audit trail; allowed: one", route.Method, route.Pattern, w.Code, n)
+			t.Errorf("%s %s: got %d, %d entries of the audit trail; allowed: one", route.Method, route.Pattern,
+				w.Code, n)
 		}
 	}
 	if witnessed < 4 {
 		t.Errorf("got %d routes that are written down; allowed: files and views", witnessed)
 	}
 
-	for _, address := range []string{"//x", "/x/../health", "/api/v1//rules", "/nothing", "/health", "/api/v1/me", "/signin",
+	for _, address := range []string{"//x", "/x/../health", "/api/v1//rules", "/nothing", "/health", "/api/v1/me",
+		"/signin",
 		"/assets/main.js", "/reveal", "/api/v1/nothing"} {
 		for _, who := range []string{"", "ada"} {
 			if w := ask(who, http.MethodGet, address, "", ""); w.Header().Get("Content-Security-Policy") == "" ||
@@ -90,7 +92,8 @@ func reachesByToken(t *testing.T, b *bed) {
 
 	apply := func(who, match string) *httptest.ResponseRecorder {
 		text, err := json.Marshal(acts.ApplyRequest{Alone: true, DryRun: true, Reason: "x", Files: []acts.File{{
-			Name: "r.yaml", Text: "id: reaching\nowner: search\nmatch: " + match + "\nkey: [ip]\nlimit: 9\nwindow: 1m\n"}}})
+			Name: "r.yaml", Text: "id: reaching\nowner: search\nmatch: " + match +
+				"\nkey: [ip]\nlimit: 9\nwindow: 1m\n"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,9 +105,10 @@ func reachesByToken(t *testing.T, b *bed) {
 	w := apply("sue", "{method: POST, path: /login}")
 	var problem struct{ Type, Detail string }
 	if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusForbidden ||
-		problem.Type != "urn:weir:problem:forbidden" || problem.Detail != "apply needs the role admin here: match of rule "+
-		"reaching reaches POST /login (every host, since it names none); owner \"search\" is bound to any method "+
-		"/v1/search/*, host api.example.com; nothing was done" {
+		problem.Type != "urn:weir:problem:forbidden" ||
+		problem.Detail != "apply needs the role admin here: match of rule "+
+			"reaching reaches POST /login (every host, since it names none); owner \"search\" is bound to any method "+
+			"/v1/search/*, host api.example.com; nothing was done" {
 		t.Errorf("a rule beyond: got %d %s", w.Code, w.Body)
 	}
 	if w := apply("ada", "{method: POST, path: /login}"); w.Code != http.StatusOK {
