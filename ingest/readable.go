@@ -56,6 +56,7 @@ type Blockage struct {
 	Offset int64 // where reading stands
 	Next   int64 // the first offset behind what cannot be read: there an operator may let it go on; NoOffset: nothing helps but waiting
 	Reason string
+	Held   time.Time // since when, at the latest, an open transaction is what stands there; zero: none is
 }
 
 // Same reports whether b is what was said before: the words of an error may change while it lasts.
@@ -87,13 +88,28 @@ func (r *Readable) Held(now time.Time, offset int64) {
 	}
 	*r = Readable{held: r.held, heldAt: offset}
 	if now.Sub(r.held) >= unansweredFor {
-		r.Blocked = &Blockage{Offset: offset, Next: NoOffset,
+		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Held: r.held,
 			Reason: fmt.Sprintf("an open transaction stands at offset %d since %s or longer: what comes behind it "+
-				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms; "+
-				"kafka-transactions.sh "+
-				"find-hanging and describe-producers name it",
+				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms",
 				offset, r.held.UTC().Format(time.DateTime+" UTC"))}
 	}
+}
+
+// Transaction is an open transaction that ends what readers of a partition are shown.
+type Transaction struct {
+	Start    int64  // offset of its first record
+	Producer int64  // the id that Kafka has given its producer
+	ID       string // its transactional id; empty: Kafka does not tell
+}
+
+// String says whose transaction it is, and how to end it.
+func (t Transaction) String() string {
+	id := fmt.Sprintf("its transactional id is %q", t.ID)
+	if t.ID == "" {
+		id = "Kafka does not tell its transactional id to weir's user"
+	}
+	return fmt.Sprintf("%s (producer %d, start offset %d): its producer ends it, or kafka-transactions.sh abort does",
+		id, t.Producer, t.Start)
 }
 
 // Ask notes that the partition is asked for now. After a time in which it was not, the silence before says nothing.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
@@ -182,7 +183,8 @@ func TestConsumerPassesControlRecords(t *testing.T) {
 	kit.Put(topic, map[int][]string{0: {"a"}})
 	kit.Transact(topic, false, "aborted")
 	sink := newNoteSink(t)
-	stop := startConsumer(kit, kit.K, topic, sink)
+	committed := kit.Client(func(c *kafka.Config) { c.Committed, c.Registerer = []string{topic}, nil })
+	stop := startConsumer(kit, committed, topic, sink)
 	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}

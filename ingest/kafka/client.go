@@ -32,10 +32,10 @@ type Config struct {
 	TLS     *tls.Config // nil: no TLS
 	SASL    SASL        // zero: no authentication
 
-	// Uncommitted are topics of which records are read without waiting for the transactions that they are in, those of
-	// aborted ones, too. Where nothing transactional is meant to be written, nobody can hold up readers by a
-	// transaction.
-	Uncommitted []string
+	// Committed are topics of which a record in a transaction is read when that is committed, as is all that lies
+	// behind it. Records of all other topics are read at once, those of aborted transactions, too: nobody can hold up
+	// their readers.
+	Committed []string
 
 	// The program leaves the times to their defaults; tests shorten them.
 

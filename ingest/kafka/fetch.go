@@ -22,7 +22,7 @@ import (
 func (k *Client) Log(topic string) ingest.TimedLog {
 	k.metrics.beginLog(topic)
 	return &topicLog{
-		k: k, topic: topic, uncommitted: slices.Contains(k.cfg.Uncommitted, topic),
+		k: k, topic: topic, uncommitted: !slices.Contains(k.cfg.Committed, topic),
 		backoffs: make(map[int]partitionBackoff), watch: newSilence(silentAfter),
 	}
 }
@@ -32,7 +32,7 @@ func (k *Client) Log(topic string) ingest.TimedLog {
 type topicLog struct {
 	k           *Client
 	topic       string
-	uncommitted bool // see Config.Uncommitted
+	uncommitted bool // see Config.Committed
 	correlation atomic.Int32
 	failing     retry.Trouble
 	watch       *silence

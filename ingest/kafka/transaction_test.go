@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
@@ -22,7 +23,7 @@ func TestFetchTransactions(t *testing.T) {
 	kit.Transact(topic, false, "c0", "c1", "c2")
 	kit.Put(topic, map[int][]string{0: {"end"}})
 	kit.Transact(topic, false, "d0")
-	log := kit.K.Log(topic)
+	log := kit.Client(func(c *kafka.Config) { c.Committed, c.Registerer = []string{topic}, nil }).Log(topic)
 	got := kit.Read(log, kafkakit.Positions(0, 0), 5)
 	if want := []string{"plain", "b0", "b1", "b2", "end"}; !slices.Equal(values(got[0]), want) {
 		t.Errorf("got %v, want %v", values(got[0]), want)
@@ -76,7 +77,7 @@ func TestFetchUncommitted(t *testing.T) {
 		defer kit.Begin(of, "c0")(false)
 		kit.Put(of, map[int][]string{0: {"behind"}})
 	}
-	k := kit.Client(func(c *kafka.Config) { c.Uncommitted, c.Registerer = []string{topic}, nil })
+	k := kit.Client(func(c *kafka.Config) { c.Committed, c.Registerer = []string{other}, nil })
 	for of, want := range map[string][]string{
 		topic: {"plain", "a0", "a1", "b0", "c0", "behind"},
 		other: {"plain", "b0"},
@@ -94,5 +95,34 @@ func TestFetchUncommitted(t *testing.T) {
 	answers, err := k.Log(topic).Fetch(kit.Ctx, at, 100*time.Millisecond)
 	if err != nil || len(answers) != 1 || answers[0].Readable > 0 {
 		t.Errorf("at the log's end: %+v, %v", answers, err)
+	}
+}
+
+// Kafka tells whose transaction is open: of several the one that ends what readers see; and nothing once it has ended.
+func TestOpenTransactionIsNamed(t *testing.T) {
+	kit := kafkakit.New(t)
+	topic := kit.Topic(1)
+	open := kafka.NewTransactions(kit.K, topic)
+	kit.Put(topic, map[int][]string{0: {"plain"}})
+	expect := func(want ingest.Transaction) {
+		t.Helper()
+		testbed.Eventually(t, 10*time.Second, func() error {
+			got, err := open.Open(kit.Ctx, 0)
+			if want.Start != ingest.NoOffset && got.Producer > 0 {
+				got.Producer = 0
+			}
+			if err != nil || got != want {
+				return fmt.Errorf("got %+v, %w, want %+v", got, err, want)
+			}
+			return nil
+		})
+	}
+	expect(ingest.Transaction{Start: ingest.NoOffset})
+	end := kit.Begin(topic, "a0", "a1")
+	expect(ingest.Transaction{Start: 1, ID: topic + ".transactions"})
+	end(false)
+	expect(ingest.Transaction{Start: ingest.NoOffset})
+	if got, err := open.Open(kit.Ctx, 9); err == nil || got.Start != ingest.NoOffset {
+		t.Errorf("of a partition that there is not: %+v, %v", got, err)
 	}
 }

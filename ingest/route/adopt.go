@@ -159,6 +159,7 @@ func (s *session) add(src *source) {
 func (s *session) showSources() {
 	states := make([]ingest.PartitionStatus, 0, len(s.sources)+len(s.idle))
 	seen := make(map[int]SourceStats, cap(states))
+	held := map[int]int64{}
 	for _, src := range s.sources {
 		state := ingest.PartitionStatus{
 			Side: ingest.SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: ingest.Running,
@@ -166,11 +167,15 @@ func (s *session) showSources() {
 		}
 		states = append(states, describeBlocked(src.blocked, state))
 		s.r.lag(src.partition).Halt(src.blocked != nil)
-		seen[src.partition] = SourceStats{
+		now := SourceStats{
 			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
 			HighWatermark: s.prefetcher.tail(src.partition).high,
 		}
+		if src.blocked != nil && !src.blocked.Held.IsZero() {
+			now.Held, held[src.partition] = traffic.At(src.blocked.Held), src.blocked.Offset
+		}
+		seen[src.partition] = now
 	}
 	stopped := slices.ContainsFunc(s.sources, func(src *source) bool { return src.blocked != nil })
 	for p, waiting := range s.idle {
@@ -194,9 +199,9 @@ func (s *session) showSources() {
 		seen[p] = SourceStats{Refused: true}
 	}
 	slices.SortFunc(states, func(a, b ingest.PartitionStatus) int { return a.Partition - b.Partition })
-	s.watcher.show(states, stopped)
-	held := s.prefetcher.size()
-	s.r.tally.bump(func(st *Stats) { st.Sources, st.PrefetchedBytes = seen, held })
+	s.watcher.show(states, stopped, held)
+	size := s.prefetcher.size()
+	s.r.tally.bump(func(st *Stats) { st.Sources, st.PrefetchedBytes = seen, size })
 }
 
 // reportUnfit tells operators, as far as the store can be reached, that this process gives its partitions up. The error

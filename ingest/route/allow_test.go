@@ -243,7 +243,7 @@ func TestAllowedEventsAreCountedByRuleAndList(t *testing.T) {
 
 	tally, versions := newTally(), &versionShelf{}
 	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(newRouteCollector(tally, versions)); err != nil {
+	if err := reg.Register(newRouteCollector(tally, versions, atZero)); err != nil {
 		t.Fatal(err)
 	}
 	versions.advance(v)

@@ -3,11 +3,15 @@ package route
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
@@ -252,6 +256,70 @@ func TestRoutePassesAGapLast(t *testing.T) {
 		}
 		if len(routed) != 16 || !routed[0] || !routed[9] || w.commit(1).Offset != 20 {
 			t.Errorf("%d events are routed, up to %d, want the 16 that can be read", len(routed), w.commit(1).Offset)
+		}
+	})
+}
+
+// askedOf is a Kafka that tells, from its second answer on, whose transaction is open.
+type askedOf struct{ times atomic.Int64 }
+
+var _ Transactions = (*askedOf)(nil)
+
+func (a *askedOf) Open(_ context.Context, partition int) (ingest.Transaction, error) {
+	found := ingest.Transaction{Start: 10, Producer: 7}
+	if a.times.Add(1) == 1 {
+		return found, errSim
+	}
+	found.ID = fmt.Sprintf("payments-%d", partition)
+	return found, nil
+}
+
+// TestRouteSaysWhoseTransactionHoldsAPartition: its state names the transactional id, which Kafka is asked for until it
+// has told it and never again; the metric says how old it is. What comes behind is routed once it has ended.
+func TestRouteSaysWhoseTransactionHoldsAPartition(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	asked := &askedOf{}
+	var said *loudLog
+	age := func() float64 { return valuesOf(t, reg)["weir_route_open_transaction_seconds partition=1"] }
+	calmWorld(t, func(w *world) {
+		said = w.listen()
+		listening := w.edit
+		w.edit = func(o *Options) { listening(o); o.Registerer, o.Transactions = reg, asked }
+		w.append(1, 20)
+		w.spoil(1, spoiled{from: 10, held: true})
+	}, func(ctx context.Context, w *world, r *Router, _ *simHost) {
+		rest(ctx, 20*time.Second)
+		if st := w.state(1); st.State != ingest.Running || asked.times.Load() != 0 || age() != 0 {
+			t.Errorf("after 20 s: %+v, asked %d times, age %v", st, asked.times.Load(), age())
+		}
+		rest(ctx, 40*time.Second)
+		st := w.state(1)
+		if st.State != ingest.Halted || st.Offset != 10 || st.GapOffset != ingest.NoOffset ||
+			!strings.Contains(st.Reason, "an open transaction stands at offset 10") ||
+			!strings.Contains(st.Reason, `its transactional id is "payments-1" (producer 7, start offset 10)`) {
+			t.Errorf("after a minute: %+v", st)
+		}
+		before := age()
+		rest(ctx, 30*time.Second)
+		if after := age(); before < 55 || after != before+30 {
+			t.Errorf("its age is %v, and 30 s later %v", before, after)
+		}
+		if n := asked.times.Load(); n != 2 {
+			t.Errorf("Kafka was asked %d times, want 2: it failed once", n)
+		}
+		if lines := said.lines(); len(lines) != 2 || !strings.Contains(lines[1], "transactional_id=payments-1") {
+			t.Errorf("said %q", lines)
+		}
+		w.mend(1)
+		rest(ctx, 10*time.Second)
+		if st := w.state(1); st.State != ingest.Running || w.commit(1).Offset != 20 || age() != 0 {
+			t.Errorf("after its end: %+v, offset %d, age %v", st, w.commit(1).Offset, age())
+		}
+		w.append(1, 5)
+		w.spoil(1, spoiled{from: 22, held: true})
+		rest(ctx, time.Minute)
+		if n := asked.times.Load(); n != 3 || !strings.Contains(w.state(1).Reason, "payments-1") {
+			t.Errorf("of another transaction Kafka was asked %d times in all: %+v", n, w.state(1))
 		}
 	})
 }

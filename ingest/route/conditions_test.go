@@ -202,7 +202,8 @@ func TestConditionsMetric(t *testing.T) {
 				fmt.Fprintf(&want, "%s{reason=%q,rule=%q} %d\n", m.name, reason, rule, n)
 			}
 		}
-		if err := testutil.CollectAndCompare(newRouteCollector(tally, shelf), strings.NewReader(want.String()), m.name); err != nil {
+		if err := testutil.CollectAndCompare(newRouteCollector(tally, shelf, atZero),
+			strings.NewReader(want.String()), m.name); err != nil {
 			t.Error(err)
 		}
 	}

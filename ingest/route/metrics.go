@@ -16,6 +16,7 @@ import (
 type routeCollector struct {
 	tally    *tally
 	versions *versionShelf
+	clock    func() traffic.Time
 
 	counts     []routeCount
 	identities *prometheus.Desc
@@ -29,6 +30,7 @@ type routeCollector struct {
 	good       *prometheus.Desc
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
+	held       *prometheus.Desc
 	version    *prometheus.Desc
 	prefetched *prometheus.Desc
 }
@@ -41,13 +43,13 @@ type routeCount struct {
 	read func(*Stats) int64
 }
 
-func newRouteCollector(t *tally, versions *versionShelf) *routeCollector {
+func newRouteCollector(t *tally, versions *versionShelf, clock func() traffic.Time) *routeCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("weir_route_"+name, help, labels, nil)
 	}
 	left := ingest.UncountedOpts(ingest.StageRoute)
 	c := &routeCollector{
-		tally: t, versions: versions,
+		tally: t, versions: versions, clock: clock,
 		identities: desc("identity_missing_total", "Events that lack an identity field.", "field", "reason"),
 		rules:      desc("rule_events_total", "Events that a rule watches.", "rule", "outcome"),
 		missing:    desc("rule_key_missing_total", "Events that lack a field of the key of a rule that watches them.", "rule", "field"),
@@ -59,6 +61,8 @@ func newRouteCollector(t *tally, versions *versionShelf) *routeCollector {
 		good:       desc("known_good_events_total", "Events that weir itself has not refused, by what known_good says of them: good, not_good or not_judged.", "judged"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
+		held: desc("open_transaction_seconds", "Age of the open transaction that holds a requests partition up, "+
+			"since it was first met; 0 where none has for 30 s.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
 		prefetched: desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}
@@ -100,7 +104,8 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- n.desc
 	}
 	for _, d := range []*prometheus.Desc{
-		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.tiers, c.uncounted, c.allowed, c.good, c.offset, c.refused, c.version, c.prefetched,
+		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.tiers, c.uncounted, c.allowed,
+		c.good, c.offset, c.refused, c.held, c.version, c.prefetched,
 	} {
 		ch <- d
 	}
@@ -186,6 +191,11 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *Stats) {
 	gauge(c.prefetched, float64(s.PrefetchedBytes))
 	for p, src := range s.Sources {
 		partition := strconv.Itoa(p)
+		age := 0.0
+		if src.Held != 0 {
+			age = max(0, c.clock().Sub(src.Held).Seconds())
+		}
+		gauge(c.held, age, partition)
 		if src.Refused {
 			gauge(c.refused, 1, partition)
 			continue

@@ -12,10 +12,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
+// atZero is a clock that stands still.
+func atZero() traffic.Time { return 0 }
+
 func TestRouteMetrics(t *testing.T) {
 	tally, versions := newTally(), &versionShelf{}
 	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(newRouteCollector(tally, versions)); err != nil {
+	if err := reg.Register(newRouteCollector(tally, versions, atZero)); err != nil {
 		t.Fatal(err)
 	}
 	versions.advance(&routingVersion{number: 1, rules: []routedRule{

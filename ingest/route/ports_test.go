@@ -63,7 +63,10 @@ func (l *simLog) answers(positions []ingest.Position, asked traffic.Time) []inge
 			f.Err = ingest.ErrOutOfRange
 			end = at.Offset
 		}
-		if isBad && at.Offset < bad.from {
+		if isBad && bad.held {
+			end = min(end, bad.from)
+			f.Readable = end
+		} else if isBad && at.Offset < bad.from {
 			end = min(end, bad.from)
 		} else if isBad && at.Offset < min(end, bad.next) {
 			f.Err = &ingest.UnreadableError{Next: bad.next, Why: errors.New("corrupt record batch: CRC-32C is 1")}

@@ -42,8 +42,10 @@ type Options struct {
 	Routings    ingest.Routings
 	Partitions  ingest.Partitions
 	DeadLetters ingest.DeadLetters
-	Figures     ingest.Figures // what was seen, and what was left out; default none: it is in the metrics only
-	Owner       string         // a name that no other router has, with Figures
+	// Transactions tells whose open transaction holds a partition up; default none: reports do not say.
+	Transactions Transactions
+	Figures      ingest.Figures // what was seen, and what was left out; default none: it is in the metrics only
+	Owner        string         // a name that no other router has, with Figures
 
 	Clock      func() traffic.Time // this machine's clock
 	Logger     *slog.Logger
@@ -57,6 +59,13 @@ type Options struct {
 	LookEvery      time.Duration // how often routing versions, and partitions that are not routed, are looked at; default 1 s
 	ReportEvery    time.Duration // between two reports to the stores; default 2 s
 	FetchWait      time.Duration // how long a fetch waits for the first event; default ingest.DefaultFetchWait
+}
+
+// Transactions looks at the open transactions of the requests topic.
+type Transactions interface {
+	// Open is the one that ends what readers of a partition are shown; Start is ingest.NoOffset where there is none.
+	// With an error it has what is known all the same.
+	Open(ctx context.Context, partition int) (ingest.Transaction, error)
 }
 
 // Router is the ROUTE stage: it turns every event of the requests topic into at most one keyed record per keyed
@@ -92,7 +101,7 @@ func New(opt Options) (*Router, error) {
 	opt.fillIn()
 	r := &Router{opt: opt, versions: newVersionShelf(&opt), heard: make(chan struct{}, 1), tally: newTally(), refused: map[int]refusedCommit{}}
 	r.figures, r.minutes = newFigures(&r.opt, r.tally), newMinutes(&r.opt, r.tally)
-	if err := opt.Registerer.Register(newRouteCollector(r.tally, r.versions)); err != nil {
+	if err := opt.Registerer.Register(newRouteCollector(r.tally, r.versions, opt.Clock)); err != nil {
 		return nil, fmt.Errorf("route stage: metrics: %w", err)
 	}
 	var err error

@@ -32,8 +32,9 @@ type Stats struct {
 
 // SourceStats is where one source partition stands.
 type SourceStats struct {
-	Refused       bool // not routed; the other members are those of its last good time
-	Halted        bool // routed up to Offset, and cannot be read on
+	Refused       bool         // not routed; the other members are those of its last good time
+	Halted        bool         // routed up to Offset, and cannot be read on
+	Held          traffic.Time // since when, at the latest, an open transaction is why; 0: none is
 	Offset, End   int64
 	Version       int64
 	HighWatermark int64 // end of the log when last seen; HighWatermark-Offset is the lag

@@ -19,6 +19,8 @@ import (
 const (
 	fastLook    = 200 * time.Millisecond // how soon a failed look is repeated
 	lookTimeout = 10 * time.Second       // bounds each part of a look
+	// holderTimeout bounds how long a report waits for the names of those who hold partitions.
+	holderTimeout = 2 * time.Second
 )
 
 // watcher does a session's slow work beside it: it looks at the commits and logs of partitions that are not routed,
@@ -32,10 +34,12 @@ type watcher struct {
 	mu      sync.Mutex
 	idle    map[int]int // partitions to look at; the value is told with each observation, see session.drop
 	states  []ingest.PartitionStatus
-	stopped bool // one of states is not running
+	stopped bool          // one of states is not running
+	held    map[int]int64 // partitions that an open transaction holds, and at which offset
 	seen    watcherNews
 
 	reported traffic.Time
+	told     map[int]holder // of held, whose transactions they are; only report uses it
 	troubles troubles
 }
 
@@ -54,7 +58,7 @@ type observation struct {
 func newWatcher(r *Router, commits ingest.Commits, wake chan<- struct{}) *watcher {
 	return &watcher{
 		r: r, commits: commits, wake: wake, asked: make(chan struct{}, 1), idle: map[int]int{},
-		reported: traffic.BeforeTime, troubles: troubles{},
+		reported: traffic.BeforeTime, told: map[int]holder{}, troubles: troubles{},
 	}
 }
 
@@ -205,13 +209,14 @@ func behind(stored int64, newest *routingVersion) error {
 // report tells the store how the partitions are, and reads what operators accepted while one of them has stopped.
 func (w *watcher) report(ctx context.Context) error {
 	w.mu.Lock()
-	states, stopped := slices.Clone(w.states), w.stopped
+	states, stopped, held := slices.Clone(w.states), w.stopped, w.held
 	w.mu.Unlock()
 	now := w.r.opt.Clock()
 	since := now.Sub(w.reported)
 	if len(states) == 0 || w.reported != traffic.BeforeTime && since >= 0 && since < w.r.opt.ReportEvery {
 		return nil
 	}
+	w.nameHolders(ctx, states, held)
 	if err := w.r.opt.Partitions.Report(ctx, w.r.opt.Stream, states); err != nil {
 		return err
 	}
@@ -225,6 +230,45 @@ func (w *watcher) report(ctx context.Context) error {
 	}
 	w.tell(func() { w.seen.granted, w.seen.fresh = granted, true })
 	return nil
+}
+
+// holder is whose transaction holds a partition at an offset.
+type holder struct {
+	offset int64
+	said   string
+}
+
+// nameHolders completes the reasons of partitions that open transactions hold by whose these are. Kafka is asked once
+// for each, and again with the next report where it does not answer: the report goes without it.
+func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStatus, held map[int]int64) {
+	maps.DeleteFunc(w.told, func(p int, h holder) bool { at, still := held[p]; return !still || at != h.offset })
+	if w.r.opt.Transactions == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	for i := range states {
+		s := &states[i]
+		offset, is := held[s.Partition]
+		if !is {
+			continue
+		}
+		known, asked := w.told[s.Partition]
+		if !asked {
+			t, err := w.r.opt.Transactions.Open(ctx, s.Partition)
+			w.troubles.note(w.r.opt.Logger, "asking whose transaction is open", err)
+			if t.Start == ingest.NoOffset { // it has ended, or nothing is known
+				continue
+			}
+			known = holder{offset, t.String()}
+			if err == nil {
+				w.told[s.Partition] = known
+				w.r.opt.Logger.Error("an open transaction holds a partition of requests", "partition", s.Partition,
+					"offset", offset, "transactional_id", t.ID, "producer", t.Producer)
+			}
+		}
+		s.Reason += "; " + known.said
+	}
 }
 
 // watcherNews is what was found since the session asked last.
@@ -245,11 +289,12 @@ func (w *watcher) lookAt(idle map[int]*idlePartition) {
 	}
 }
 
-// show sets what the next report says. stopped: one of states is not running.
-func (w *watcher) show(states []ingest.PartitionStatus, stopped bool) {
+// show sets what the next report says. stopped: one of states is not running. held are those of them that an open
+// transaction holds, and at which offset.
+func (w *watcher) show(states []ingest.PartitionStatus, stopped bool, held map[int]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.states, w.stopped = states, stopped
+	w.states, w.stopped, w.held = states, stopped, held
 }
 
 // news takes what was found since it was called last.

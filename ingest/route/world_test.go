@@ -112,10 +112,12 @@ type world struct {
 	unnamed  traffic.Time                  // until then nobody is told which one is the newest
 }
 
-// spoiled is a stretch of a partition that does not decode, or a partition that is without a leader.
+// spoiled is a stretch of a partition that does not decode, or one that an open transaction keeps back, or a partition
+// that is without a leader.
 type spoiled struct {
 	from, next int64
 	leaderless bool
+	held       bool
 }
 
 // spoil makes a partition as s says; mend undoes it.

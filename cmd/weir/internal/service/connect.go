@@ -75,16 +75,21 @@ func OpenKafka(c *config.Config, log *slog.Logger, registry prometheus.Registere
 	if err != nil {
 		return nil, err
 	}
-	var uncommitted []string
-	if c.Kafka.RequestsIsolation == config.ReadUncommitted {
-		uncommitted = []string{ingest.Live.Topics(c.Namespace).Requests}
-	}
 	return kafka.New(kafka.Config{
-		Brokers: c.Kafka.Brokers, TLS: secure, Logger: log, Registerer: registry, Uncommitted: uncommitted,
+		Brokers: c.Kafka.Brokers, TLS: secure, Logger: log, Registerer: registry, Committed: committedTopics(c),
 		SASL: kafka.SASL{
 			Mechanism: c.Kafka.SASL.Mechanism, User: c.Kafka.SASL.Username, Password: c.Kafka.SASL.Password.Reveal(),
 		},
 	})
+}
+
+// committedTopics are those that others may write in transactions. Nobody but weir is meant to write the other ones,
+// and weir writes without transactions: one that is open there is an attack or a mistake, and no reader waits for it.
+func committedTopics(c *config.Config) []string {
+	if c.Kafka.RequestsIsolation == config.ReadUncommitted {
+		return nil
+	}
+	return []string{ingest.Live.Topics(c.Namespace).Requests}
 }
 
 // WaitKafka waits for Kafka, for timeout at most.

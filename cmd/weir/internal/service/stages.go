@@ -141,9 +141,9 @@ func (in *Installation) Router() (*route.Router, error) {
 		Stream: in.Stream.Name, Topic: in.Names.Requests, Generation: in.Stream.Generation,
 		Sources: in.Stream.Partitions.Requests, Live: in.Stream.Name == history.Live,
 		KeyedPartitions: in.Stream.Partitions.Keyed, Secret: in.secret[:], SecretID: in.SecretID, Clock: Now,
-		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:    in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
-		Routings: rulestore.StageRoutings{Store: in.History.Rules}, Partitions: in.History.Partitions,
+		Log: in.Kafka.Log(in.Names.Requests), Group: in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
+		Keyed: in.Kafka.Appender(in.Names.Keyed), Routings: rulestore.StageRoutings{Store: in.History.Rules},
+		Partitions: in.History.Partitions, Transactions: kafka.NewTransactions(in.Kafka, in.Names.Requests),
 		DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
