@@ -39,6 +39,13 @@ const (
 	internalMaxMessageBytes = 32 << 20
 )
 
+// Carriers gives the specs of the topics that events come in by: requests, and where those go that cannot be read.
+func (s TopicSettings) Carriers(names TopicNames) []TopicSpec {
+	return slices.DeleteFunc(s.Topics(names), func(spec TopicSpec) bool {
+		return spec.Name != names.Requests && spec.Name != names.Dead
+	})
+}
+
 // Topics gives the specs of a stream's topics.
 func (s TopicSettings) Topics(names TopicNames) []TopicSpec {
 	count := func(n, otherwise int) int {

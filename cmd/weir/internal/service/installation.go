@@ -105,32 +105,37 @@ func (in *Installation) Wait(ctx context.Context, timeout time.Duration) error {
 
 // Enter looks up the stream and its secret, and checks its topics: those that migrate, or a replay, has made.
 func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.TopicSettings) error {
-	err := enterOpenly(ctx, in, stream, topics)
-	if err == nil {
-		in.SecretID, in.secret, err = in.History.Streams.Secret(ctx)
-	}
-	return err
-}
-
-// enterOpenly is Enter for those who bring events, or ask about them, and have no business with the secret.
-func enterOpenly(ctx context.Context, in *Installation, stream string, topics ingest.TopicSettings) error {
-	var err error
-	if in.Stream, err = in.History.Streams.Find(ctx, stream); err != nil {
-		return fmt.Errorf("%w: run weir migrate", err)
-	}
-	in.Names = ingest.Stream(stream).Topics(in.Config.Namespace)
-	if err := in.Kafka.VerifyTopics(ctx, topics.Topics(in.Names)); err != nil {
+	err := enterOpenly(ctx, in, stream, topics.Topics(ingest.Stream(stream).Topics(in.Config.Namespace)))
+	if err != nil {
 		return err
 	}
 	for _, t := range []struct {
 		topic string
 		n     *int
-	}{{in.Names.Requests, &in.RequestsPartitions}, {in.Names.Hits, &in.HitsPartitions}, {in.Names.Blocks, &in.blocksPartitions}} {
+	}{{in.Names.Hits, &in.HitsPartitions}, {in.Names.Blocks, &in.blocksPartitions}} {
 		if *t.n, err = in.Kafka.Partitions(ctx, t.topic); err != nil {
 			return err
 		}
 	}
 	if in.keyedRetention, err = in.Kafka.Retention(ctx, in.Names.Keyed); err != nil {
+		return err
+	}
+	in.SecretID, in.secret, err = in.History.Streams.Secret(ctx)
+	return err
+}
+
+// enterOpenly is what Enter is for those who bring events, or ask about them: they have no business with the secret, nor
+// with topics other than those that they write or read.
+func enterOpenly(ctx context.Context, in *Installation, stream string, topics []ingest.TopicSpec) error {
+	var err error
+	if in.Stream, err = in.History.Streams.Find(ctx, stream); err != nil {
+		return fmt.Errorf("%w: run weir migrate", err)
+	}
+	in.Names = ingest.Stream(stream).Topics(in.Config.Namespace)
+	if err := in.Kafka.VerifyTopics(ctx, topics); err != nil {
+		return err
+	}
+	if in.RequestsPartitions, err = in.Kafka.Partitions(ctx, in.Names.Requests); err != nil {
 		return err
 	}
 	in.DeadLetters, err = consume.NewDeadLetters(consume.DeadLetterOptions{

@@ -120,13 +120,13 @@ func (in *Installation) sinks(ctx context.Context, stages []string, watch *ruleW
 			return nil, err
 		}
 		watch.tell, watch.follow = e.modesChanged, e.stage.RefreshModes
-		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
-			Part{"reconcile", e.reconciler.Run},
-			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run},
-			Part{"blocks by hand", e.carrier.Run}, Part{"who is never blocked", e.never.run},
-			Part{"watch blocks by hand", watching(in.History.Orders.Watch, e.ordered)},
-			Part{"watch who is never blocked", watching(in.History.Orders.WatchNever, e.never.tell)},
-			Part{"read standing blocks", e.reader.Run}, Part{"memory of Redis", e.memory.run})
+		part, err := standingAside(in, []Part{{ingest.StageEnforce, e.consumer.Run}, {"publish modes", e.publisher.Run},
+			{"reconcile", e.reconciler.Run}, {"block who is over", enforce.NewBackfill(e.stage).Run},
+			{"canaries", e.canaries.Run}, {"blocks by hand", e.carrier.Run}, {"who is never blocked", e.never.run},
+			{"watch blocks by hand", watching(in.History.Orders.Watch, e.ordered)},
+			{"watch who is never blocked", watching(in.History.Orders.WatchNever, e.never.tell)},
+			{"read standing blocks", e.reader.Run}, {"memory of Redis", e.memory.run}})
+		return append(parts, part), err
 	}
 	return parts, nil
 }
@@ -381,7 +381,7 @@ func (in *Installation) EnterLive(ctx context.Context, c *config.Config) (*rules
 	if err := in.Wait(ctx, AnswerTimeout); err != nil {
 		return nil, err
 	}
-	if err := enterOpenly(ctx, in, history.Live, c.TopicSettings()); err != nil {
+	if err := enterOpenly(ctx, in, history.Live, c.TopicSettings().Carriers(ingest.Live.Topics(c.Namespace))); err != nil {
 		return nil, err
 	}
 	return in.checkRouting(ctx)
