@@ -1,8 +1,10 @@
 package serving
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,8 +35,8 @@ const (
 
 // Metrics count connections, by server.
 type Metrics struct {
-	open             *prometheus.GaugeVec
-	refused, dropped *prometheus.CounterVec
+	open                     *prometheus.GaugeVec
+	refused, dropped, unsent *prometheus.CounterVec
 }
 
 // NewMetrics makes Metrics, or gives those that another server of the process has made.
@@ -49,8 +51,13 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_http_dropped_idle_connections_total",
 			Help: "Connections without a request that made room for others."}, []string{"server"}),
+		unsent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_http_dropped_unsent_connections_total",
+			Help: "Connections whose request had not come whole for a second, and that made room for others.",
+		}, []string{"server"}),
 	}
-	if err := errors.Join(registered(to, &m.open), registered(to, &m.refused), registered(to, &m.dropped)); err != nil {
+	if err := errors.Join(registered(to, &m.open), registered(to, &m.refused), registered(to, &m.dropped),
+		registered(to, &m.unsent)); err != nil {
 		return nil, fmt.Errorf("connections: %w", err)
 	}
 	return m, nil
@@ -77,6 +84,7 @@ func Bound(l net.Listener, b Bounds, m *Metrics, server string) net.Listener {
 	}
 	m.open.WithLabelValues(server)
 	m.dropped.WithLabelValues(server)
+	m.unsent.WithLabelValues(server)
 	return &listener{Listener: l, b: b, m: m, server: server, open: map[netip.Prefix][]*conn{}}
 }
 
@@ -99,9 +107,14 @@ type conn struct {
 	whose netip.Prefix
 	once  sync.Once
 
-	// Guarded by of.mu: since when no request is under way; zero: one is, or may be.
-	idle time.Time
+	// Guarded by of.mu.
+	idle time.Time // since when no request is under way; zero: one is, or may be
+	owed time.Time // since when the server waits for its sender: for a head, or for a body; zero: it does not
 }
+
+// owedFor is how long a server waits for what a sender owes before another connection may have its place. One that sends
+// a request sends it at once.
+const owedFor = time.Second
 
 // Accept waits for a connection that there is room for, and closes the others.
 func (l *listener) Accept() (net.Conn, error) {
@@ -120,7 +133,7 @@ func (l *listener) Accept() (net.Conn, error) {
 // take lets a connection in; nil: there is no room for it.
 func (l *listener) take(c net.Conn) *conn {
 	from := addressOf(c)
-	one := &conn{Conn: c, of: l, whose: whose(from)}
+	one := &conn{Conn: c, of: l, whose: whose(from), owed: time.Now()}
 	l.mu.Lock()
 	drop, reason := l.room(one.whose, from)
 	if reason != "" {
@@ -128,7 +141,11 @@ func (l *listener) take(c net.Conn) *conn {
 		l.m.refused.WithLabelValues(l.server, reason).Inc()
 		return nil
 	}
+	counted := l.m.dropped
 	if drop != nil {
+		if drop.idle.IsZero() {
+			counted = l.m.unsent
+		}
 		l.remove(drop)
 	}
 	l.all++
@@ -136,8 +153,8 @@ func (l *listener) take(c net.Conn) *conn {
 	l.m.open.WithLabelValues(l.server).Set(float64(l.all))
 	l.mu.Unlock()
 	if drop != nil {
-		l.m.dropped.WithLabelValues(l.server).Inc()
-		_ = drop.Close() // it was idle
+		counted.WithLabelValues(l.server).Inc()
+		_ = drop.Close() // nobody waits for an answer on it
 	}
 	return one
 }
@@ -150,7 +167,7 @@ func (l *listener) room(of netip.Prefix, from netip.Addr) (drop *conn, reason st
 	}
 	many := slices.ContainsFunc(l.b.Many, func(p netip.Prefix) bool { return p.Contains(from) })
 	if !many && len(l.open[of]) >= l.b.Each {
-		if drop = longestIdle(l.open[of]); drop == nil {
+		if drop = spare(slices.Values(l.open[of])); drop == nil {
 			return nil, reasonAddress
 		}
 		return drop, ""
@@ -158,22 +175,41 @@ func (l *listener) room(of netip.Prefix, from netip.Addr) (drop *conn, reason st
 	if l.all < most {
 		return nil, ""
 	}
-	for _, those := range l.open {
-		if one := longestIdle(those); one != nil && (drop == nil || one.idle.Before(drop.idle)) {
-			drop = one
-		}
-	}
-	if drop == nil {
+	if drop = spare(l.each()); drop == nil {
 		return nil, reasonAll
 	}
 	return drop, ""
 }
 
-func longestIdle(those []*conn) (longest *conn) {
-	for _, c := range those {
-		if !c.idle.IsZero() && (longest == nil || c.idle.Before(longest.idle)) {
-			longest = c
+// each is all connections.
+func (l *listener) each() iter.Seq[*conn] {
+	return func(yield func(*conn) bool) {
+		for _, those := range l.open {
+			for _, c := range those {
+				if !yield(c) {
+					return
+				}
+			}
 		}
+	}
+}
+
+// spare is the connection that may go for another one: the longest idle, or where none is idle, the one whose sender has
+// owed the longest, for owedFor at least; nil: none may.
+func spare(of iter.Seq[*conn]) (longest *conn) {
+	var owing *conn
+	for c := range of {
+		switch {
+		case !c.idle.IsZero():
+			if longest == nil || c.idle.Before(longest.idle) {
+				longest = c
+			}
+		case !c.owed.IsZero() && (owing == nil || c.owed.Before(owing.owed)):
+			owing = c
+		}
+	}
+	if longest == nil && owing != nil && time.Since(owing.owed) >= owedFor {
+		return owing
 	}
 	return longest
 }
@@ -212,21 +248,56 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// watchState notes which connections have no request under way.
+// watchState notes which connections have no request under way, and which of them wait for a head.
 func watchState(c net.Conn, state http.ConnState) {
-	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
-		c = secure.NetConn()
-	}
-	one, ok := c.(*conn)
-	if !ok {
+	one := ours(c)
+	if one == nil {
 		return
 	}
 	one.of.mu.Lock()
 	defer one.of.mu.Unlock()
 	one.idle = time.Time{}
-	if state == http.StateIdle {
-		one.idle = time.Now()
+	switch state {
+	case http.StateIdle:
+		one.idle, one.owed = time.Now(), time.Time{}
+	case http.StateActive: // its first byte has come
+		if one.owed.IsZero() {
+			one.owed = time.Now()
+		}
 	}
+}
+
+// owes notes since when the server waits for the connection's sender; the zero time: it does not.
+func (c *conn) owes(since time.Time) {
+	if c == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.owed = since
+}
+
+// ours is the connection that a listener of this package has made, or nil.
+func ours(c net.Conn) *conn {
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = secure.NetConn()
+	}
+	one, _ := c.(*conn)
+	return one
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// withConn is what http.Server's ConnContext is.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, ours(c))
+}
+
+// connOf is the connection of a request; nil where it is none of a listener of this package.
+func connOf(ctx context.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
 }
 
 // addressOf is where a connection comes from; the unspecified address where nobody knows.

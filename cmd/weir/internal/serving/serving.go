@@ -28,7 +28,7 @@ func Run(ctx context.Context, l net.Listener, h http.Handler) error {
 	return Until(ctx, l, &http.Server{
 		Handler: Timed(h), ReadHeaderTimeout: headWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHead,
 		DisableGeneralOptionsHandler: true, // it would wait for a body
-		ConnState:                    watchState,
+		ConnState:                    watchState, ConnContext: withConn,
 	})
 }
 
@@ -56,11 +56,13 @@ func Until(ctx context.Context, l net.Listener, server *http.Server) error {
 // reads one keeps it on disk.
 func Timed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from := connOf(r.Context())
+		from.owes(time.Time{}) // its head is here
 		x := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), body: r.Body}
 		if r.Body != nil && r.Body != http.NoBody {
 			x.unread = true
 			x.until(time.Now().Add(bodyWithin))
-			r.Body = &body{ReadCloser: r.Body, of: x}
+			r.Body = &body{ReadCloser: r.Body, of: x, from: from}
 		}
 		x.allow()
 		defer x.end()
@@ -137,13 +139,20 @@ func (x *exchange) end() {
 // body is what a request brings.
 type body struct {
 	io.ReadCloser
-	of *exchange
+	of    *exchange
+	from  *conn
+	asked time.Time // when it was read first
 }
 
 // Read reads some of it. Behind its end no time runs: the next read is net/http's, which looks whether the client is
 // there.
 func (b *body) Read(p []byte) (int, error) {
+	if b.asked.IsZero() {
+		b.asked = time.Now()
+	}
+	b.from.owes(b.asked)
 	n, err := b.ReadCloser.Read(p)
+	b.from.owes(time.Time{})
 	if errors.Is(err, io.EOF) && b.of.unread {
 		b.of.unread = false
 		b.of.until(time.Time{})

@@ -314,3 +314,72 @@ weir_http_dropped_idle_connections_total{server="metrics"} 0
 		}
 	})
 }
+
+// TestWhoOwesARequestMakesRoom fills a server, from many addresses, by heads that do not end, by bodies that do not come
+// and by some that come byte by byte: whoever comes with a whole request is answered a second later, and those who are
+// being answered stay.
+func TestWhoOwesARequestMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		l, registry := bounded(t, p, serving.Bounds{All: 4, Each: 4})
+		work := make(chan struct{})
+		serve(t, p, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/long" {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-work
+			}
+			reads(w, r)
+		}))
+		long := p.dial(t, "192.0.2.9")
+		say(long, "POST /long HTTP/1.1\r\nHost: weir\r\nContent-Length: 3\r\n\r\nabc")
+		head := p.dial(t, "192.0.2.1")
+		say(head, "GET / HTTP/1.1\r\n")
+		body := p.dial(t, "192.0.2.2")
+		say(body, "POST / HTTP/1.1\r\nHost: weir\r\nContent-Length: 100\r\n\r\n")
+		drip := p.dial(t, "192.0.2.3")
+		say(drip, "POST / HTTP/1.1\r\nHost: weir\r\nContent-Length: 100\r\n\r\n")
+		if c := p.dial(t, "192.0.2.4"); !refused(c) {
+			t.Error("somebody had to go at once")
+		}
+		for range 4 {
+			time.Sleep(250 * time.Millisecond)
+			say(drip, "x")
+		}
+		time.Sleep(time.Millisecond)
+		for n := range 3 {
+			c := p.dial(t, "192.0.2.4")
+			say(c, "GET / HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n")
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || answer.StatusCode != http.StatusOK || answer.Body.Close() != nil {
+				t.Fatal(n, answer, err)
+			}
+			if n < 2 { // the place of whoever was answered is taken by somebody who sends nothing
+				say(p.dial(t, "192.0.2.5"), "GET")
+				time.Sleep(1100 * time.Millisecond)
+			}
+		}
+		for name, c := range map[string]net.Conn{"head": head, "body": body, "drip": drip} {
+			if !refused(c) {
+				t.Errorf("%s has its place still", name)
+			}
+		}
+		if refused(long) {
+			t.Error("who is being answered had to go")
+		}
+		_ = long.SetReadDeadline(time.Time{})
+		close(work)
+		answer, err := http.ReadResponse(bufio.NewReader(long), nil)
+		if err != nil || answer.StatusCode != http.StatusOK || answer.Body.Close() != nil {
+			t.Error(answer, err)
+		}
+		want := `# HELP weir_http_dropped_unsent_connections_total Connections whose request had not come whole for a second, and that made room for others.
+# TYPE weir_http_dropped_unsent_connections_total counter
+weir_http_dropped_unsent_connections_total{server="console"} 3
+weir_http_dropped_unsent_connections_total{server="metrics"} 0
+`
+		const drops = "weir_http_dropped_unsent_connections_total"
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), drops); err != nil {
+			t.Error(err)
+		}
+	})
+}
