@@ -3,7 +3,6 @@ package acceptance
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -12,14 +11,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/internal/testbed"
-	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 )
 
 const latencyRule = `
@@ -77,82 +71,19 @@ func BenchmarkEventToGate(b *testing.B) {
 
 // latencyBed is an installation under load, and a gate's copy of its blocklist.
 type latencyBed struct {
-	b       *testing.B
-	in      *install
-	kafka   *kgo.Client
-	replica *replica.Replica
-	stages  *process
-	probes  int
-	sent    atomic.Int64
+	*gateProbe
+	in     *install
+	stages *process
+	sent   atomic.Int64
 }
 
 func newLatencyBed(b *testing.B) *latencyBed {
-	redis := testbed.Redis(b)
-	l := &latencyBed{b: b, in: newInstall(b, [3]int{8, 64, 8}, fmt.Sprintf("{url: %q}", redis), 0)}
+	l := &latencyBed{in: newInstall(b, [3]int{8, 64, 8}, fmt.Sprintf("{url: %q}", testbed.Redis(b)), 0)}
 	l.in.Weir("rules", "apply", "-f", l.in.Write("rules.yaml", latencyRule), "--reason", "bench")
 	l.in.Weir("rules", "promote", "guest-tokens", "--reason", "bench", "--yes", "--override", "tests")
 	l.stages = l.in.start("run")
-	store, err := blocklist.Connect(blocklist.Server{URL: redis}, l.in.ns)
-	if err != nil {
-		b.Fatal(err)
-	}
-	l.replica, err = replica.New(replica.Options{
-		Store: store, Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler),
-		Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = l.replica.Run(ctx) })
-	l.kafka, err = kgo.NewClient(kgo.SeedBrokers(l.in.kafka...), kgo.DefaultProduceTopic(l.in.ns+".requests"), kgo.ProducerLinger(0))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		l.kafka.Close()
-		cancel()
-		running.Wait()
-		_ = store.Close()
-	})
+	l.gateProbe = newGateProbe(b, l.in)
 	return l
-}
-
-func (l *latencyBed) event(device string) *kgo.Record {
-	return &kgo.Record{Key: []byte(device), Value: fmt.Appendf(nil, `{"v":1,"time":"%s","ip":"203.0.113.7","device":"%s","method":"POST",`+
-		`"host":"api.example.com","path":"/v1/guest-tokens","status":201,"user_agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}`,
-		time.Now().UTC().Format(time.RFC3339Nano), device)}
-}
-
-func (l *latencyBed) refused(device string) bool {
-	_, held := l.replica.Find(traffic.Identity{Device: device}, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, traffic.At(time.Now()))
-	return held
-}
-
-// probe lets a new device ask for one token too many, and waits until it is refused.
-func (l *latencyBed) probe() time.Duration {
-	l.b.Helper()
-	l.probes++
-	device := fmt.Sprint("abuser-", l.probes)
-	for range 3 {
-		if l.refused(device) {
-			l.b.Fatalf("%s is refused before it is over", device)
-		}
-		if err := l.kafka.ProduceSync(l.b.Context(), l.event(device)).FirstErr(); err != nil {
-			l.b.Fatal(err)
-		}
-	}
-	acknowledged := time.Now()
-	look := time.NewTicker(200 * time.Microsecond)
-	defer look.Stop()
-	for !l.refused(device) {
-		if time.Since(acknowledged) > time.Minute {
-			l.b.Fatalf("%s is not refused", device)
-		}
-		<-look.C
-	}
-	return time.Since(acknowledged)
 }
 
 // background sends events of other devices until stop.
@@ -183,15 +114,15 @@ func (l *latencyBed) background() (stop func()) {
 
 // check makes sure that the load was what it is said to be.
 func (l *latencyBed) check() {
-	l.b.Helper()
+	l.t.Helper()
 	snapshots := 0
 	l.in.query(`SELECT count(*) FROM {ns}.checkpoints`, func(rows pgx.Rows) error { return rows.Scan(&snapshots) })
 	if snapshots == 0 {
-		l.b.Error("no snapshot was stored meanwhile")
+		l.t.Error("no snapshot was stored meanwhile")
 	}
 	for n := range 1000 {
 		if device := fmt.Sprint("tv-", n); l.refused(device) {
-			l.b.Errorf("%s is refused", device)
+			l.t.Errorf("%s is refused", device)
 		}
 	}
 }

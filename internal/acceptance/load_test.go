@@ -29,12 +29,20 @@ import (
 // What a console is loaded with.
 const (
 	loadViewers = 200
-	loadBodies  = 600 // of two addresses, which have 128 connections each: four would take all that a console has
+	loadLists   = 12  // who do nothing but list blocks
+	loadBodies  = 600 // of six addresses, which may have 128 connections each: more than a console has
 	loadActs    = 8   // demotions, and as many releases
-	loadHits    = 200_000
-	loadBlocks  = 150_000 // more than a console reads for listings
+	loadProbes  = 200 // abusers that a gate comes to refuse, one after the other
 	loadMemory  = 512 << 20
 )
+
+// loadSize is how large history and Redis are: more blocks than a console reads for listings.
+func loadSize() (hits, blocks int) {
+	if os.Getenv("WEIR_TEST_LOAD") == "full" {
+		return 10_000_000, 300_000
+	}
+	return 200_000, 150_000
+}
 
 const loadRule = `
 id: %s
@@ -46,9 +54,9 @@ window: 10m
 block: {ttl: 24h}
 `
 
-// TestActsUnderALoadOfQuestions lets 200 viewers ask what is expensive while 600 bodies never come, and an admin demote
-// and release at a real weir console. Each act is done, the memory of the console is bounded, and what the acts took
-// is told.
+// TestActsUnderALoadOfQuestions lets 200 viewers ask what is expensive, 12 list all blocks, and 600 bodies never come,
+// while an admin demotes and releases at a real weir console and gates come to refuse abusers. Each act is done, each
+// abuser is refused, the memory of the console is bounded, and what all that took is told.
 func TestActsUnderALoadOfQuestions(t *testing.T) {
 	testbed.Night(t, "200 viewers and 600 open requests take all that a machine has")
 	port := testbed.FreePort(t)
@@ -65,12 +73,19 @@ func TestActsUnderALoadOfQuestions(t *testing.T) {
 	stages, console := in.start("run"), in.start("console")
 	awaitConsole(t, "http://"+l.address)
 	l.fill()
-	quiet := l.admin(0, "quiet")
+	gate := newGateProbe(t, in)
+	for range 20 {
+		gate.probe() // the first ones find connections and plans cold
+	}
+	quiet, quietGate := l.admin(0, "quiet"), probed(gate)
 
 	ctx, stop := context.WithCancel(background(t))
 	var going sync.WaitGroup
 	for i := range loadViewers {
 		going.Go(func() { l.asks(ctx, i) })
+	}
+	for i := range loadLists {
+		going.Go(func() { l.lists(ctx, i) })
 	}
 	for i := range loadBodies {
 		going.Go(func() { l.keepsOpen(ctx, i) })
@@ -81,7 +96,7 @@ func TestActsUnderALoadOfQuestions(t *testing.T) {
 		}
 		return nil
 	})
-	loaded := l.admin(1, "loaded")
+	loaded, loadedGate := l.admin(1, "loaded"), probed(gate)
 	stop()
 	going.Wait()
 
@@ -92,6 +107,7 @@ func TestActsUnderALoadOfQuestions(t *testing.T) {
 	t.Logf("demote and release, quiet: %s; loaded: %s; answers %v, %d bodies were awaited, "+
 		"the admin connected anew %d times",
 		times(quiet), times(loaded), l.answers, l.bodies.Load(), l.again.Load())
+	t.Logf("event to gate, quiet: %s; loaded: %s", times(quietGate), times(loadedGate))
 	console.stop()
 	stages.stop()
 }
@@ -99,16 +115,6 @@ func TestActsUnderALoadOfQuestions(t *testing.T) {
 func loadToken(name, role string) string {
 	return fmt.Sprintf("{name: %s, role: %s, sha256: %x, expires: 2099-01-01}", name, role,
 		sha256.Sum256([]byte("the-long-token-of-"+name)))
-}
-
-// times are the shortest, the middle and the longest.
-func times(took []time.Duration) string {
-	if len(took) == 0 {
-		return "none"
-	}
-	all := slices.Sorted(slices.Values(took))
-	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
-	return fmt.Sprintf("%s to %s, median %s", round(all[0]), round(all[len(all)-1]), round(all[len(all)/2]))
 }
 
 // questioning is a console under load.
@@ -128,7 +134,7 @@ type questioning struct {
 
 // prepare stores rules that block: those that are demoted, and one that blocks are released from.
 func (l *questioning) prepare() {
-	rules, names := []string{fmt.Sprintf(loadRule, "kept")}, []string{"kept"}
+	rules, names := []string{fmt.Sprintf(loadRule, "kept"), latencyRule}, []string{"kept", "guest-tokens"}
 	for i := range 2 * loadActs {
 		names = append(names, fmt.Sprintf("flood-%d", i))
 		rules = append(rules, fmt.Sprintf(loadRule, names[len(names)-1]))
@@ -155,17 +161,25 @@ func (l *questioning) fill() {
 		}
 		return nil
 	})
-	l.in.query(fmt.Sprintf(`INSERT INTO "{ns}".hits_by_day (day, id, rule, rule_version, lineage, phase, subject,
-			block_subject, ip, grouped, rule_limit, window_ms, events, peak, first, last, seen_first, seen_last, cut,
-			generation, source_partition, source_offset, keyed_partition, into_id, users, devices, samples,
-			samples_rank, at_least, reason, opened, known_good, refused)
-		SELECT (at AT TIME ZONE 'UTC')::date, md5(i::text || 'x'), 'kept', 1, 1, 3, s, s, ip, false, 20, 600000,
-			30 + i %% 50, 26 + i %% 90, at, at, at, at, false,
-			1, 1, i, i %% 4, '', i %% 9, i %% 4, '{}', 9, false, '', at, 0, 0
-		FROM (SELECT i, ip, 'ip=' || host(ip) || '%%2F32' AS s, day + i * (now() - day) / %d AS at
-			FROM (SELECT i, set_masklen('10.0.0.0'::inet + i, 32)::cidr AS ip,
-				date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS day
-				FROM generate_series(1, %[1]d) i) a) b`, loadHits), nil)
+	hits, blocks := loadSize()
+	const part = 200_000
+	for done := 0; done < hits; done += part {
+		l.in.query(fmt.Sprintf(`INSERT INTO "{ns}".hits_by_day (day, id, rule, rule_version, lineage, phase, subject,
+				block_subject, ip, grouped, rule_limit, window_ms, events, peak, first, last, seen_first, seen_last,
+				cut, generation, source_partition, source_offset, keyed_partition, into_id, users, devices, samples,
+				samples_rank, at_least, reason, opened, known_good, refused)
+			SELECT (at AT TIME ZONE 'UTC')::date, md5(i::text || 'x'), 'kept', 1, 1, 3, s, s, ip, false, 20, 600000,
+				30 + i %% 50, 26 + i %% 90, at, at, at, at, false,
+				1, 1, i, i %% 4, '', i %% 9, i %% 4, '{}', 9, false, '', at, 0, 0
+			FROM (SELECT i, ip, 'ip=' || host(ip) || '%%2F32' AS s,
+					day + i * (now() - day) / %d AS at
+				FROM (SELECT i, set_masklen('10.0.0.0'::inet + i, 32)::cidr AS ip,
+					date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS day
+					FROM generate_series(%d, %d) i) a) b`, hits, done+1, done+part), nil)
+		if done%2_000_000 == 0 {
+			l.t.Logf("%d of %d hits are there", done+part, hits)
+		}
+	}
 	l.in.query(`ANALYZE "{ns}".hits_by_day`, nil)
 	redis, err := blocklist.Connect(blocklist.Server{URL: testbed.Redis(l.t)}, l.in.ns)
 	if err != nil {
@@ -174,7 +188,7 @@ func (l *questioning) fill() {
 	defer func() { _ = redis.Close() }()
 	now, writer := traffic.At(time.Now()), blocklist.NewWriter(redis)
 	var raises []blocklist.Raise
-	for i := range loadBlocks {
+	for i := range blocks {
 		raises = append(raises, blocklist.Raise{Name: blocklist.Name{Subject: loadSubject(i), Rule: "kept"},
 			Block: blocklist.NewBlock("kept", 2, fmt.Sprintf("%032x", i+1), now, now.Add(20*time.Hour))})
 	}
@@ -210,11 +224,20 @@ func (l *questioning) request(ctx context.Context, who, method, path string, bod
 
 // asks what is expensive until ctx ends.
 func (l *questioning) asks(ctx context.Context, i int) {
+	l.repeats(ctx, i, "history/sources?since=7d&limit=1000", "blocklist?limit=1000&released=true",
+		"history/top?by=hour&since=7d",
+		"why/0123456789abcdef", "history/seen-with?source=ip=10.0.0.7", "blocklist?rule=kept&limit=1")
+}
+
+// lists blocks until ctx ends.
+func (l *questioning) lists(ctx context.Context, i int) {
+	l.repeats(ctx, i, "blocklist?limit=1000", "blocklist?rule=kept&limit=1000")
+}
+
+// repeats asks for paths in turn until ctx ends.
+func (l *questioning) repeats(ctx context.Context, i int, paths ...string) {
 	client := from(fmt.Sprintf("127.0.2.%d", 1+i%250))
 	defer client.CloseIdleConnections()
-	paths := []string{"history/sources?since=7d&limit=1000", "blocklist?limit=1000&released=true",
-		"history/top?by=hour&since=7d",
-		"why/0123456789abcdef", "history/seen-with?source=ip=10.0.0.7", "blocklist?rule=kept&limit=1"}
 	for n := i; ctx.Err() == nil; n++ {
 		path, said := paths[n%len(paths)], ""
 		answer, err := client.Do(l.request(ctx, fmt.Sprint("v", i), http.MethodGet, path, nil))
@@ -255,7 +278,7 @@ func (l *questioning) keepsOpen(ctx context.Context, i int) {
 			"\r\nAuthorization: Bearer the-long-token-of-ann\r\nContent-Type: application/json" +
 			"\r\nContent-Length: 100\r\n\r\n"
 	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(1+i%2))}, Timeout: 10 * time.Second}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(1+i%6))}, Timeout: 10 * time.Second}
 	for ctx.Err() == nil {
 		connection, err := dialer.DialContext(ctx, "tcp", l.address)
 		if err == nil {

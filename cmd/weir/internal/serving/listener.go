@@ -175,7 +175,11 @@ func (l *listener) room(of netip.Prefix, from netip.Addr) (drop *conn, reason st
 	if l.all < most {
 		return nil, ""
 	}
-	if drop = spare(l.each()); drop == nil {
+	// Who opens one connection after the other and sends nothing takes the places of his own first.
+	if drop = owing(slices.Values(l.open[of])); drop == nil {
+		drop = spare(l.each())
+	}
+	if drop == nil {
 		return nil, reasonAll
 	}
 	return drop, ""
@@ -194,22 +198,28 @@ func (l *listener) each() iter.Seq[*conn] {
 	}
 }
 
-// spare is the connection that may go for another one: the longest idle, or where none is idle, the one whose sender has
-// owed the longest, for owedFor at least; nil: none may.
+// spare is the connection that may go for another one: one whose sender owes, else the longest idle; nil: none may.
 func spare(of iter.Seq[*conn]) (longest *conn) {
-	var owing *conn
+	if c := owing(of); c != nil {
+		return c
+	}
 	for c := range of {
-		switch {
-		case !c.idle.IsZero():
-			if longest == nil || c.idle.Before(longest.idle) {
-				longest = c
-			}
-		case !c.owed.IsZero() && (owing == nil || c.owed.Before(owing.owed)):
-			owing = c
+		if !c.idle.IsZero() && (longest == nil || c.idle.Before(longest.idle)) {
+			longest = c
 		}
 	}
-	if longest == nil && owing != nil && time.Since(owing.owed) >= owedFor {
-		return owing
+	return longest
+}
+
+// owing is the connection whose sender has owed the longest; nil: none has for owedFor.
+func owing(of iter.Seq[*conn]) (longest *conn) {
+	for c := range of {
+		if !c.owed.IsZero() && (longest == nil || c.owed.Before(longest.owed)) {
+			longest = c
+		}
+	}
+	if longest != nil && time.Since(longest.owed) < owedFor {
+		return nil
 	}
 	return longest
 }

@@ -316,12 +316,12 @@ weir_http_dropped_idle_connections_total{server="metrics"} 0
 }
 
 // TestWhoOwesARequestMakesRoom fills a server, from many addresses, by heads that do not end, by bodies that do not come
-// and by some that come byte by byte: whoever comes with a whole request is answered a second later, and those who are
-// being answered stay.
+// and by some that come byte by byte: whoever comes with a whole request is answered a second later. Those who are being
+// answered stay, and so do those who have been; who takes place after place takes those of his own address.
 func TestWhoOwesARequestMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		l, registry := bounded(t, p, serving.Bounds{All: 4, Each: 4})
+		l, registry := bounded(t, p, serving.Bounds{All: 5, Each: 5})
 		work := make(chan struct{})
 		serve(t, p, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/long" {
@@ -330,6 +330,11 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 			}
 			reads(w, r)
 		}))
+		idle := p.dial(t, "192.0.2.8")
+		say(idle, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n")
+		if answer, err := http.ReadResponse(bufio.NewReader(idle), nil); err != nil || answer.Body.Close() != nil {
+			t.Fatal(err)
+		}
 		long := p.dial(t, "192.0.2.9")
 		say(long, "POST /long HTTP/1.1\r\nHost: weir\r\nContent-Length: 3\r\n\r\nabc")
 		head := p.dial(t, "192.0.2.1")
@@ -338,9 +343,6 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 		say(body, "POST / HTTP/1.1\r\nHost: weir\r\nContent-Length: 100\r\n\r\n")
 		drip := p.dial(t, "192.0.2.3")
 		say(drip, "POST / HTTP/1.1\r\nHost: weir\r\nContent-Length: 100\r\n\r\n")
-		if c := p.dial(t, "192.0.2.4"); !refused(c) {
-			t.Error("somebody had to go at once")
-		}
 		for range 4 {
 			time.Sleep(250 * time.Millisecond)
 			say(drip, "x")
@@ -358,13 +360,20 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 				time.Sleep(1100 * time.Millisecond)
 			}
 		}
+		last := p.dial(t, "192.0.2.5")
+		time.Sleep(1100 * time.Millisecond)
+		say(p.dial(t, "192.0.2.6"), "GET") // instead of the first one of 192.0.2.5
+		time.Sleep(1100 * time.Millisecond)
+		if c := p.dial(t, "192.0.2.6"); refused(c) || refused(last) {
+			t.Error("the place was somebody else's")
+		}
 		for name, c := range map[string]net.Conn{"head": head, "body": body, "drip": drip} {
 			if !refused(c) {
 				t.Errorf("%s has its place still", name)
 			}
 		}
-		if refused(long) {
-			t.Error("who is being answered had to go")
+		if refused(long) || refused(idle) {
+			t.Error("who is being answered, or has been, had to go")
 		}
 		_ = long.SetReadDeadline(time.Time{})
 		close(work)
@@ -374,7 +383,7 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 		}
 		want := `# HELP weir_http_dropped_unsent_connections_total Connections whose request had not come whole for a second, and that made room for others.
 # TYPE weir_http_dropped_unsent_connections_total counter
-weir_http_dropped_unsent_connections_total{server="console"} 3
+weir_http_dropped_unsent_connections_total{server="console"} 5
 weir_http_dropped_unsent_connections_total{server="metrics"} 0
 `
 		const drops = "weir_http_dropped_unsent_connections_total"
