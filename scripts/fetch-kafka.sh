@@ -7,12 +7,19 @@ cd "$(dirname "$0")"
 
 version=4.1.0
 home=$(cache_dir)/kafka-$version
+checksums=$PWD/kafka-$version.sha256
 
 fetch() {
 	rm -rf "$work/libs"
 	mvn --batch-mode --quiet -Dstyle.color=never --file "$work/pom.xml" dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory="$work/libs" >&2 &&
 		test -f "$work/libs/kafka_2.13-$version.jar" && test -f "$work/libs/kafka-tools-$version.jar"
+}
+
+# Jars are those that were looked at when the version was chosen, every one of them and no others.
+genuine() {
+	[[ $(find "$work/libs" -type f | wc -l) == $(wc -l <"$checksums") ]] &&
+		(cd "$work/libs" && sha256sum --check --strict --quiet "$checksums") >&2
 }
 
 if [[ ! -d $home/libs ]]; then
@@ -36,6 +43,7 @@ if [[ ! -d $home/libs ]]; then
 POM
 	log "fetching Apache Kafka $version from Maven Central"
 	retry 4 fetch || die "Apache Kafka $version could not be fetched. Set WEIR_TEST_KAFKA=host:port to use a broker of yours."
+	genuine || die "What was fetched as Apache Kafka $version is not what scripts/kafka-$version.sha256 names. Set WEIR_TEST_KAFKA=host:port to use a broker of yours."
 	# Moved into place whole: a run that is interrupted, or another one beside it, never sees half of it.
 	mkdir -p "$home"
 	mv -T "$work/libs" "$home/libs" 2>/dev/null || [[ -d $home/libs ]] || mv "$work/libs" "$home/libs"
