@@ -234,6 +234,7 @@ func runLoad(ctx context.Context, a *app, o loadgen.RunOptions, end func(*loadge
 type loadSummary struct {
 	Seed     uint64  `json:"seed"`
 	Events   int64   `json:"events"` // acknowledged
+	Unsure   int64   `json:"unsure"` // given to Kafka without an answer
 	Complete bool    `json:"complete"`
 	Took     float64 `json:"seconds"`
 	Behind   float64 `json:"seconds_behind"` // the most that an acknowledgement came after the event was due
@@ -274,7 +275,8 @@ func loadLive(parent context.Context, a *app, c *config.Config, f *loadgenFlags)
 	}
 	defer quiet()
 	sink := &kafkaSink{sender: archive.NewSender(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, nil)}
-	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth}
+	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth,
+		Failed: func(err error) { log.Warn("events are without an answer; the load goes on", "error", err) }}
 	out, err := runLoad(ctx, a, o, func(e *loadgen.End) error { return endOffsets(ctx, in, e) })
 	return errors.Join(err, showLoad(a, f, out, service.Now().Sub(h.Started)))
 }
@@ -315,6 +317,10 @@ var _ loadgen.Sink = (*kafkaSink)(nil)
 func (s *kafkaSink) Send(ctx context.Context, events []loadgen.Outgoing) (int, error) {
 	before := s.sender.Acked()
 	err := s.sendAll(ctx, events)
+	if err != nil {
+		s.sender.Forget()
+		err = fmt.Errorf("%w: %w", loadgen.ErrUnanswered, err)
+	}
 	return int(s.sender.Acked() - before), err
 }
 
@@ -360,7 +366,7 @@ func showLoad(a *app, f *loadgenFlags, out loadgen.Outcome, took time.Duration) 
 	}
 	if a.Format == "json" && f.to != "-" {
 		return a.WriteJSON(loadSummary{
-			Seed: f.settings.Seed, Events: out.Events, Complete: out.Complete, Took: took.Seconds(), Behind: out.Behind.Seconds(), Truth: f.truth,
+			Seed: f.settings.Seed, Events: out.Events, Unsure: out.Unsure, Complete: out.Complete, Took: took.Seconds(), Behind: out.Behind.Seconds(), Truth: f.truth,
 		})
 	}
 	verb, end := "sent", ""
@@ -371,6 +377,12 @@ func showLoad(a *app, f *loadgenFlags, out loadgen.Outcome, took time.Duration) 
 		end = ", and ended early"
 	}
 	fmt.Fprintf(to, "%s %s in %s%s\n", plural.Of(out.Events, "event"), verb, terminal.Seconds(took.Seconds()), end)
+	if out.Unsure > 0 {
+		fmt.Fprintf(to,
+			"%s more were given to Kafka without an answer: they may be in the stream or not, and verify takes them "+
+				"for that\n",
+			plural.Of(out.Unsure, "event"))
+	}
 	if out.Behind > time.Second {
 		fmt.Fprintf(to, "up to %s behind the schedule: fewer events a second would arrive in time\n", out.Behind.Round(10*time.Millisecond))
 	}

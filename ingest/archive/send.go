@@ -130,15 +130,20 @@ func (s *Sender) Flush(ctx context.Context) error {
 		return fmt.Errorf("%d events were given to Kafka without an answer: %w", s.waiting, err)
 	}
 	s.acked += int64(s.waiting)
+	for file, line := range s.next {
+		s.last[file] = line
+	}
+	s.Forget()
+	return nil
+}
+
+// Forget drops the events that were gathered and have no answer: whoever goes on behind them does so.
+func (s *Sender) Forget() {
 	s.waiting = 0
 	for p := range s.batches {
 		s.batches[p].Values, s.sizes[p] = nil, 0 // not reused: a late retry in the client may still read it
 	}
-	for file, line := range s.next {
-		s.last[file] = line
-	}
 	clear(s.next)
-	return nil
 }
 
 // append appends batches. Batches that Kafka has certainly not written are sent again, for sendTimeout; batches that may

@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -17,7 +18,13 @@ const (
 	chunkEvery = 20 * time.Millisecond
 	// lastChunk is how long the chunk on its way has when the load is stopped.
 	lastChunk = 3 * time.Second
+	// unansweredFor is how long a load goes on while nothing of it is acknowledged.
+	unansweredFor = 5 * time.Minute
 )
+
+// ErrUnanswered is wrapped by the error of a Sink that may be given further events: those without an answer may be in
+// the stream, now or later, or not.
+var ErrUnanswered = errors.New("given without an answer")
 
 // Outgoing is one event on its way.
 type Outgoing struct {
@@ -40,11 +47,14 @@ type RunOptions struct {
 	Truth    *TruthWriter
 	Clock    func() traffic.Time
 	Sent     func(events, bytes int) // progress; called after each chunk
+	// called for each chunk that has no answer and does not end the load; nil: nobody is told
+	Failed func(err error)
 }
 
 // Outcome is how a load went.
 type Outcome struct {
 	Events   int64         // acknowledged
+	Unsure   int64         // given without an answer, by the load that went on
 	Complete bool          // false: stopped, or failed
 	Behind   time.Duration // the longest from when an event was due until it was acknowledged; only of a paced load
 }
@@ -52,7 +62,7 @@ type Outcome struct {
 // Run sends a load. When ctx ends, it lets the chunk on its way come to its end and returns without an error: being
 // stopped is no failure. The truth says all but its End, which is the caller's to write.
 func Run(ctx context.Context, o RunOptions) (Outcome, error) {
-	r := &runner{RunOptions: o, stream: NewStream(o.Settings)}
+	r := &runner{RunOptions: o, stream: NewStream(o.Settings), heard: o.Start}
 	r.more = r.stream.Next(&r.pending)
 	for r.more && ctx.Err() == nil {
 		begun := r.elapsed()
@@ -77,6 +87,7 @@ type runner struct {
 
 	chunk  []Outgoing
 	oldest time.Duration // Sent of the chunk's first event
+	heard  traffic.Time  // when something was acknowledged last, or the load began
 	out    Outcome
 }
 
@@ -127,8 +138,18 @@ func (r *runner) send(ctx context.Context) error {
 		r.out.Behind = max(r.out.Behind, at.Sub(r.Start)-r.oldest)
 	}
 	r.Sent(acked, bytes)
-	if terr := r.Truth.Acked(Acked{Events: acked, At: at}); err == nil {
-		err = terr
+	if acked > 0 {
+		r.heard = at
+	}
+	if terr := r.Truth.Acked(Acked{Events: acked, At: at}); terr != nil {
+		return errors.Join(err, terr)
+	}
+	if errors.Is(err, ErrUnanswered) && ctx.Err() == nil && at.Sub(r.heard) < unansweredFor {
+		r.out.Unsure += int64(len(r.chunk) - acked)
+		if r.Failed != nil {
+			r.Failed(err)
+		}
+		return nil
 	}
 	return err
 }

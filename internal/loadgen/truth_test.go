@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -177,6 +178,62 @@ func TestStoppedLoadLetsItsChunkEnd(t *testing.T) {
 			}
 			if truth := parsed(t, text.String()); len(truth.Chunks) != 10 || truth.Chunks[9].Acked.Events != truth.Chunks[9].Events {
 				t.Errorf("%d chunks in the truth", len(truth.Chunks))
+			}
+		})
+	}
+}
+
+// Events without an answer do not end a load, and the truth knows which those are; a load that nobody answers any more
+// ends.
+func TestLoadGoesOnBehindWhatHasNoAnswer(t *testing.T) {
+	unanswered := fmt.Errorf("%w: the broker restarts", ErrUnanswered)
+	for _, tc := range []struct {
+		name      string
+		from, to  int // chunks that get no answer but for their first events
+		ackOf     int
+		ends      bool
+		stopsWith error
+	}{
+		{"two chunks", 3, 4, 0, false, unanswered},
+		{"all from then on", 3, 1 << 30, 0, true, unanswered},
+		{"another error", 3, 4, 2, true, errRefused},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := settings(5)
+			s.Duration = 20 * time.Minute
+			clock := func() traffic.Time { return traffic.At(time.Now()) }
+			start := clock()
+			var text bytes.Buffer
+			w, err := NewTruthWriter(&text, Header{Started: start, Parameters: s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sink, told := &memorySink{ackOf: tc.ackOf}, 0
+			sink.onChunk = func(context.Context) {
+				if sink.fails = nil; sink.chunks >= tc.from && sink.chunks <= tc.to {
+					sink.fails = tc.stopsWith
+				}
+			}
+			out, err := Run(t.Context(), RunOptions{Settings: s, Start: start, Paced: true, Sink: sink, Truth: w,
+				Clock: clock, Sent: func(int, int) {}, Failed: func(error) { told++ }})
+			if (err != nil) != tc.ends || tc.ends && !errors.Is(err, tc.stopsWith) || out.Complete == tc.ends {
+				t.Fatalf("%s: %+v, %v", tc.name, out, err)
+			}
+			if lasted := clock().Sub(start); tc.ends && errors.Is(err, ErrUnanswered) &&
+				(lasted < unansweredFor || lasted > unansweredFor+time.Minute) {
+				t.Errorf("%s: ended after %s", tc.name, lasted)
+			}
+			certain, unsure := int64(0), int64(0)
+			if err := parsed(t, text.String()).Each(func(_ *Event, f Fate) {
+				if f.Certain {
+					certain++
+				} else {
+					unsure++
+				}
+			}); err != nil || certain != out.Events || !tc.ends && (unsure != out.Unsure || told != 2 || unsure == 0) {
+				t.Errorf("%s: the truth has %d certain and %d unsure, told of %d chunks, %v; outcome %+v", tc.name,
+					certain, unsure,
+					told, err, out)
 			}
 		})
 	}

@@ -53,8 +53,9 @@ func allEvents(s Settings) []Event {
 // memorySink takes everything, or fails where it is told to.
 type memorySink struct {
 	values   [][]byte
-	failAt   int // chunk, from 1; 0: never
-	ackOf    int // events acknowledged of the chunk that fails
+	failAt   int   // chunk, from 1; 0: never
+	ackOf    int   // events acknowledged of the chunk that fails
+	fails    error // of this chunk; nil: it is taken
 	chunks   int
 	onChunk  func(ctx context.Context)
 	finished error
@@ -69,6 +70,9 @@ func (m *memorySink) Send(ctx context.Context, events []Outgoing) (int, error) {
 	}
 	if m.chunks == m.failAt {
 		return min(m.ackOf, len(events)), errRefused
+	}
+	if m.fails != nil {
+		return min(m.ackOf, len(events)), m.fails
 	}
 	for _, e := range events {
 		m.values = append(m.values, e.Value)
