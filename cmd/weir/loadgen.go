@@ -366,7 +366,8 @@ func showLoad(a *app, f *loadgenFlags, out loadgen.Outcome, took time.Duration) 
 	}
 	if a.Format == "json" && f.to != "-" {
 		return a.WriteJSON(loadSummary{
-			Seed: f.settings.Seed, Events: out.Events, Unsure: out.Unsure, Complete: out.Complete, Took: took.Seconds(), Behind: out.Behind.Seconds(), Truth: f.truth,
+			Seed: f.settings.Seed, Events: out.Events, Unsure: out.Unsure, Complete: out.Complete,
+			Took: took.Seconds(), Behind: out.Behind.Seconds(), Truth: f.truth,
 		})
 	}
 	verb, end := "sent", ""

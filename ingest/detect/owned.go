@@ -194,7 +194,7 @@ func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 		o.unread(fmt.Errorf("offset %d is outside the log, and whose the partition is cannot be asked: %w", o.offset, err))
 	case o.offset > b.End:
 		o.stop(halt{reason: fmt.Sprintf("the log ends at %d, the snapshot stands at %d: the keyed topic was truncated or recreated; "+
-			"restore it, or delete this partition's checkpoints to begin anew", b.End, o.offset)})
+			"restore it, or let the stream begin anew with `weir migrate --recreated`", b.End, o.offset)})
 	default:
 		o.d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
 		o.pending = append(o.pending, o.state.Rebase(o.offset, b.Start, "were deleted before they were read"))
