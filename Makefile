@@ -45,6 +45,10 @@ test-real: ## `make test` without set-up and lint
 test-faults: ## kill, freeze and restart processes and servers under load for about 25 minutes; prints a table
 	scripts/test.sh faults
 
+.PHONY: test-mutants
+test-mutants: ## break what the documents promise, one by one, and want a test to notice; prints a table. ARGS="-only access"
+	scripts/test.sh mutants $(ARGS)
+
 .PHONY: lint
 lint: ## golangci-lint, go vet's analyzers among its own (built into the cache the first time)
 	scripts/test.sh lint

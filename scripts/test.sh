@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh setup|lint|landing|night|embedded|quick|servers|packages|faults|all: the tests of this repository.
+# test.sh setup|lint|landing|night|embedded|quick|servers|packages|faults|mutants|all: the tests of this repository.
 #
 #   setup     installs and fetches what the rest needs
 #   lint      golangci-lint, with the analyzers of go vet
@@ -12,6 +12,7 @@
 #   servers   the landing, which writes the list of the tests that use servers anew
 #   packages  how a landing runs each package: raced, or plain
 #   faults    the long form of internal/faults: kills, freezes and restarts under load, with a table at the end
+#   mutants   breaks what the documents promise, one promise after the other, and wants the test that holds it to fail
 set -euo pipefail
 cd "$(dirname "$0")/.."
 self=scripts/test.sh
@@ -173,6 +174,7 @@ night() {
 	local failed=0
 	step "all under the race detector, long forms" night-raced || failed=1
 	step "thousands of worlds" night-drawn || failed=1
+	step "promises broken on purpose" mutants || failed=1
 	beside "with embedded parts, standing still" stopping "faults" faults || failed=1
 	return "$failed"
 }
@@ -273,6 +275,12 @@ quick() {
 	return "$failed"
 }
 
+# mutants needs no servers but PostgreSQL, which the tests start.
+mutants() {
+	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL WEIR_TEST_REPORT
+	"${as_image[@]}" go run ./scripts/mutants "$@"
+}
+
 faults() {
 	export WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_FAULTS=full
 	scripts/with-servers.sh go test -count=1 -timeout 60m -v ./internal/faults
@@ -297,10 +305,14 @@ packages)
 	unraced | sed 's/^/plain /'
 	;;
 faults) faults ;;
+mutants)
+	shift
+	mutants "$@"
+	;;
 all)
 	step "set-up" setup
 	export WEIR_TEST_LINES=$work/lines
 	beside "lint" lint "tests against real servers" landing
 	;;
-*) die "usage: $0 setup|lint|landing|night|embedded|quick|servers|packages|faults|all, got \"${1:-}\"" ;;
+*) die "usage: $0 setup|lint|landing|night|embedded|quick|servers|packages|faults|mutants|all, got \"${1:-}\"" ;;
 esac

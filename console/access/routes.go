@@ -37,7 +37,7 @@ type Mux struct {
 }
 
 // Witness writes down in the audit trail that an actor does a Witnessed act, before it is done. Its error is an
-// *UnwrittenError.
+// *UnwrittenError, or a *FormError of a request that does not say what it is to do.
 type Witness interface {
 	Tell(r *http.Request, actor Actor, act Act) error
 }
@@ -55,7 +55,7 @@ func (e *UnwrittenError) Error() string {
 func (e *UnwrittenError) Unwrap() error { return e.Cause }
 
 // NewMux makes a Mux without routes. refuse answers a request whose actor may not do the route's act: it gets a
-// *Forbidden, or a witness' *UnwrittenError. Without a witness there is no route whose act is Witnessed.
+// *Forbidden, or a witness' error. Without a witness there is no route whose act is Witnessed.
 func NewMux(refuse func(w http.ResponseWriter, r *http.Request, err error), witness Witness) *Mux {
 	return &Mux{mux: http.NewServeMux(), refuse: refuse, witness: witness}
 }

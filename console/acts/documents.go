@@ -99,6 +99,10 @@ func (s *Service) Rollback(ctx context.Context, actor access.Actor, r RollbackRe
 	if err != nil {
 		return ApplyDone{}, err
 	}
+	within := bounded{s.o.Bounds, actor, access.Rollback}
+	if err := within.rules(&old.Version.Document); err != nil { // likewise
+		return ApplyDone{}, err
+	}
 	docs := []rulestore.Document{{Document: old.Version.Document, Source: old.Source}}
 	return s.carry(ctx, actor, access.Rollback, docs, r.Reason, rulestore.ApplyOptions{DryRun: r.DryRun, Alone: true, Shown: r.Shown})
 }

@@ -59,10 +59,14 @@ func StandingOf(r *rulestore.Rule) Standing {
 	return s
 }
 
-// check is what an act asks of a rule within the transaction that changes it: may the actor, and is the rule still what was looked at?
-func check(actor access.Actor, act access.Act, seen string) func(r *rulestore.Rule) error {
+// check is what an act asks of a rule within the transaction that changes it: may the actor, and is the rule still what
+// was looked at? Who may not is told that, whatever the rule is by now; within are the bounds of its owner.
+func check(actor access.Actor, act access.Act, seen string, within func() error) func(r *rulestore.Rule) error {
 	return func(r *rulestore.Rule) error {
 		if err := access.May(actor, act, r.Newest.Version.Owner); err != nil {
+			return err
+		}
+		if err := within(); err != nil {
 			return err
 		}
 		if now := StandingOf(r); seen != "" && seen != now.Revision {
@@ -72,14 +76,12 @@ func check(actor access.Actor, act access.Act, seen string) func(r *rulestore.Ru
 	}
 }
 
-// checkWithin is check, and that the version that acts stays within its owner's bounds.
+// checkWithin is check with the bounds for the version that acts.
 func (o *Options) checkWithin(actor access.Actor, act access.Act, seen string) func(r *rulestore.Rule) error {
 	return func(r *rulestore.Rule) error {
-		if err := check(actor, act, seen)(r); err != nil {
-			return err
-		}
-		within := bounded{o.Bounds, actor, act}
-		return within.rules(&r.Newest.Version.Document)
+		bound := bounded{o.Bounds, actor, act}
+		within := func() error { return bound.rules(&r.Newest.Version.Document) }
+		return check(actor, act, seen, within)(r)
 	}
 }
 
@@ -180,11 +182,8 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 		if act == access.Demote && r.Mode == rules.ModeOff {
 			does = access.Enable
 		}
-		if err := check(actor, does, seen)(r); err != nil {
-			return err
-		}
-		within := bounded{s.o.Bounds, actor, does}
-		return within.mode(r, &change)
+		bound := bounded{s.o.Bounds, actor, does}
+		return check(actor, does, seen, func() error { return bound.mode(r, &change) })(r)
 	}
 	set, err := s.o.Rules.SetMode(ctx, change)
 	if err != nil {

@@ -28,11 +28,16 @@ const witnessTimeout = 5 * time.Second
 // Tell writes the entry of an act, with the question that it is about. What a visitor who is shown pseudonyms has named
 // otherwise is left out: the entry would show him which pseudonym that has.
 func (w *Witness) Tell(r *http.Request, actor access.Actor, act access.Act) error {
+	if access.Changes(r.Method) { // the form says what is done
+		if err := access.Form(nil, r); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), witnessTimeout)
 	defer cancel()
 	question := r.URL.Query()
 	if kept, err := url.ParseQuery(r.PostForm.Get("query")); err == nil && len(kept) > 0 {
-		question = kept // of a form, whose session's token was read before
+		question = kept
 	}
 	object := "history"
 	if act == access.SaveView {

@@ -67,9 +67,6 @@ func TestWhatAWitnessWritesDown(t *testing.T) {
 			r = httptest.NewRequest(http.MethodPost, "/explore.csv", strings.NewReader(url.Values{"query": {c.form},
 				"name": {"a name"}}.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			if err := r.ParseForm(); err != nil {
-				t.Fatal(err)
-			}
 		}
 		if err := w.Tell(r, c.who, c.act); err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -85,6 +82,21 @@ func TestWhatAWitnessWritesDown(t *testing.T) {
 		if err := w.Tell(r, c.who, c.act); !errors.As(err, &unwritten) || !errors.Is(err, kept.refuses) ||
 			strings.Contains(err.Error(), "PostgreSQL") {
 			t.Errorf("%s with the trail away: got %v; allowed: that it cannot be written down", c.name, err)
+		}
+	}
+}
+
+// TestWhatCannotBeReadIsNotWrittenDown has a witness refuse a form that does not say what is done, and write nothing.
+func TestWhatCannotBeReadIsNotWrittenDown(t *testing.T) {
+	kept := &trail{}
+	w := &acts.Witness{Masking: acts.Masking{Masker: &access.Masker{}, Trail: kept}}
+	for _, body := range []string{"query=%zz", strings.Repeat("a", access.MaxFormBytes+1)} {
+		r := httptest.NewRequest(http.MethodPost, "/explore/views", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		err := w.Tell(r, access.Actor{Name: "anna", Role: access.Analyst}, access.SaveView)
+		if !errors.As(err, new(*access.FormError)) || len(kept.all) > 0 {
+			t.Errorf("%.20s: got %v, %d entries; allowed: that the form cannot be read, and none", body, err,
+				len(kept.all))
 		}
 	}
 }

@@ -327,6 +327,59 @@ func TestPlanThatWasShown(t *testing.T) {
 	}
 }
 
+// TestAPlanIsBoundToItsTexts: no other text is stored than the one that was shown, and none is overwritten that somebody
+// has stored since.
+func TestAPlanIsBoundToItsTexts(t *testing.T) {
+	b := newBed(t, nil)
+	doc := historytest.Document("tokens")
+	b.Apply(t, doc)
+	asked := func(text string, shown *rulestore.Plan) acts.ApplyRequest {
+		return acts.ApplyRequest{Files: []acts.File{{Name: "tokens.yaml", Text: text}}, DryRun: shown == nil, Shown: shown}
+	}
+	plan := func(text string) *rulestore.Plan {
+		t.Helper()
+		var done acts.ApplyDone
+		b.ask(t, "otto", "POST", "/api/v1/apply", asked(text, nil)).read(t, &done)
+		return done.Plan
+	}
+	stored := func() string {
+		t.Helper()
+		r, err := b.Rules.Find(t.Context(), "tokens")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Newest.Source
+	}
+	apply := func(what, text string, shown *rulestore.Plan, status int) {
+		t.Helper()
+		before := stored()
+		got := b.ask(t, "otto", "POST", "/api/v1/apply", asked(text, shown))
+		now := map[bool]string{true: text, false: before}[status == http.StatusOK]
+		if got.status != status || stored() != now {
+			t.Errorf("%s: got %d %s, and %q is stored; allowed: %d, %q", what, got.status, got.body, stored(), status, now)
+		}
+	}
+	noted := func(note string) string { return "# " + note + "\n" + doc.YAML() }
+	shown := plan(noted("P"))
+	if c := shown.Changes[0]; c.Kind != rulestore.ChangeText || c.Text == nil || c.Text.Was == c.Text.Becomes {
+		t.Fatalf("planned %+v", c)
+	}
+	apply("another text by the same plan", noted("Q"), shown, http.StatusConflict)
+	unbound := *shown
+	unbound.Changes = slices.Clone(shown.Changes)
+	unbound.Changes[0].Text = nil
+	apply("a plan without texts", noted("P"), &unbound, http.StatusConflict)
+	apply("as shown", noted("P"), shown, http.StatusOK)
+	shown = plan(noted("R"))
+	apply("another one's, meanwhile", noted("Q"), plan(noted("Q")), http.StatusOK)
+	apply("in the place of a text that was not there", noted("R"), shown, http.StatusConflict)
+	doc.Limit++
+	shown = plan(noted("S"))
+	apply("a version with another text", noted("T"), shown, http.StatusConflict)
+	shown.Changes[0].Text = nil // of a client of before
+	apply("a version as a client of before has it", noted("S"), shown, http.StatusOK)
+}
+
 // TestNobodyDecidesForAnotherOwner: an owner changes his rules alone, by no way those of others, and takes none over.
 func TestNobodyDecidesForAnotherOwner(t *testing.T) {
 	b := newBed(t, nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history/orders"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -316,7 +317,7 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 		status, form.Next = http.StatusConflict, "What this page tells of is the gap of now."
 	case errors.As(err, &refused):
 		status, form.Next = http.StatusConflict, "The page of the source shows how it stands."
-	case errors.As(err, &never):
+	case errors.As(err, &never), errors.As(err, new(*orders.AbsentError)):
 		status = http.StatusConflict
 	case errors.As(err, &gates):
 		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(mask, gates)

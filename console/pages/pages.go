@@ -174,9 +174,6 @@ func (p *Pages) route() {
 	}))
 }
 
-// maxForm bounds what a form may bring, whoever sends it.
-const maxForm = 1 << 20
-
 // answerWithin bounds how long a page waits for the stores.
 const answerWithin = 10 * time.Second
 
@@ -236,9 +233,8 @@ func ask(turn Turns, w http.ResponseWriter, r *http.Request, within time.Duratio
 	show func(w http.ResponseWriter, r *http.Request) error) error {
 	ctx := r.Context()
 	if access.Changes(r.Method) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if err := r.ParseForm(); err != nil {
-			return &badRequest{"form", shown.Text(err.Error()), "a form of 1 MiB at most"}
+		if err := access.Form(w, r); err != nil {
+			return err
 		}
 	} else {
 		ctx = postgres.In(ctx, postgres.Questions)
@@ -304,7 +300,10 @@ func statusOf(err error) int {
 	var ambiguous *explore.AmbiguousError
 	var unknown *explore.UnknownError
 	var busy *turns.BusyError
+	var unread *access.FormError
 	switch {
+	case errors.As(err, &unread):
+		return unread.Status
 	case errors.As(err, &busy) && busy.Own:
 		return http.StatusTooManyRequests
 	case errors.As(err, &bad), errors.As(err, &filter), errors.As(err, &ambiguous), errors.As(err, &unknown):
@@ -334,6 +333,8 @@ func (p *Pages) fail(w http.ResponseWriter, r *http.Request, status int, err err
 		f.Title = "Too many questions at a time"
 		f.Next = "Nothing is wrong with the stream. Load this page again in a moment."
 		w.Header().Set("Retry-After", "5")
+	case errors.As(err, new(*access.FormError)):
+		f.Title, f.Next = "This form cannot be read", "Go back, load the page again, and send its form."
 	case status == http.StatusBadRequest:
 		f.Title, f.Next = "This cannot be asked", "Change the address or go back and correct the filter."
 	case status == http.StatusForbidden:

@@ -166,12 +166,23 @@ func (f *ruleForm) askRollback() error {
 	f.plan = done.Plan
 	f.Title, f.Verb, f.Confirm = fmt.Sprintf("Roll %s back to version %d", f.Rule, to), "Roll back",
 		"I have looked at what changes"
-	f.Hidden = append(f.Hidden, param{"to", strconv.Itoa(to)})
+	f.Hidden = append(f.Hidden, param{"to", strconv.Itoa(to)}, param{"text", f.textShown()})
 	f.Means = []string{fmt.Sprintf("The document of version %d becomes a new version, as an edit does.", to)}
 	for i := range f.plan.Changes {
 		f.Means = append(f.Means, rollbackMeans(&f.plan.Changes[i])...)
 	}
 	return nil
+}
+
+// textShown binds the form to the texts that its plan is about: they are no part of what a rule is.
+func (f *ruleForm) textShown() string {
+	var texts []string
+	for i := range f.plan.Changes {
+		if text := f.plan.Changes[i].Text; text != nil {
+			texts = append(texts, text.Was+" "+text.Becomes)
+		}
+	}
+	return strings.Join(texts, " ")
 }
 
 // rollbackMeans says what a rollback would do.
@@ -210,6 +221,9 @@ func changeMeans(c *rulestore.RuleChange) []string {
 func (f *ruleForm) rollBack() (string, error) {
 	if seen, now := f.q.Get("seen"), acts.StandingOf(f.found); seen != "" && seen != now.Revision {
 		return "", &acts.ChangedError{Rule: f.Rule, Seen: seen, Now: now}
+	}
+	if f.q.Get("seen") != "" && f.q.Get("text") != f.textShown() {
+		return "", rulestore.ErrOvertaken
 	}
 	to, err := strconv.Atoi(f.q.Get("to"))
 	if err != nil {

@@ -68,11 +68,8 @@ type Request struct {
 	Reason string `json:"reason"`
 }
 
-// maxReasonBytes bounds a reason, maxBody the request that it comes in.
-const (
-	maxReasonBytes = 1000
-	maxBody        = 16 << 10
-)
+// maxReasonBytes bounds a reason.
+const maxReasonBytes = 1000
 
 // BadRequest is what is wrong with a request: it names the field, what it got and what is allowed.
 type BadRequest struct{ Text string }
@@ -112,7 +109,10 @@ func (v *Revealer) ask(w http.ResponseWriter, r *http.Request) {
 }
 
 func (v *Revealer) answerForm(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if unread := (*access.FormError)(nil); errors.As(access.Form(w, r), &unread) {
+		v.show(w, r, unread.Status, asked{Wrong: unread.Text})
+		return
+	}
 	request := Request{Field: r.PostFormValue("field"), Of: r.PostFormValue("of"), Reason: r.PostFormValue("reason")}
 	value, err := v.Reveal(r.Context(), access.From(r.Context()), request)
 	status, wrong, done := v.judge(w, r, err)

@@ -10,9 +10,6 @@ import (
 	"github.com/weirhq/weir/console/access"
 )
 
-// maxFormBytes bounds a form: this package reads it for the token in it.
-const maxFormBytes = 1 << 20
-
 // checkOrigin refuses a request that changes something where another site may have made the browser send it. A
 // request with a token in its header is not asked: browsers add no Authorization header by themselves. Of a session
 // are asked what the browser says of where the request comes from, and the session's token, which no other site can
@@ -30,12 +27,10 @@ func (g *Guard) checkOrigin(w http.ResponseWriter, r *http.Request, v visit) *re
 		return nil
 	}
 	given := r.Header.Get(access.CSRFHeader)
-	if given == "" && strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
-		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
-		var large *http.MaxBytesError
-		if errors.As(r.ParseForm(), &large) { // the token may stand behind what was read
-			return &refusal{status: http.StatusRequestEntityTooLarge, reason: reasonCSRF,
-				detail: "the form is larger than 1 MiB; nothing was done"}
+	if given == "" && access.IsForm(r) {
+		unread := (*access.FormError)(nil)
+		if errors.As(access.Form(w, r), &unread) { // the token may stand behind what was read
+			return &refusal{status: unread.Status, reason: reasonCSRF, detail: unread.Text}
 		}
 		given = r.PostFormValue(access.CSRFField)
 	}

@@ -148,5 +148,6 @@ func (b *Bed) applyMonth(tb testing.TB) {
 	tb.Helper()
 	b.Publish(tb, Routing().Format)
 	b.Apply(tb, Document(MonthBusy), Document(MonthQuiet), Document("rule-9"))
+	b.Run(tb, "ALTER TABLE weir.rule_versions DISABLE TRIGGER rule_versions_stay")
 	b.Run(tb, "UPDATE weir.rule_versions SET created_at = '2026-10-01'")
 }

@@ -59,10 +59,20 @@ type RuleChange struct {
 	Mode    rules.Mode `json:"mode"`    // after applying
 	Warming bool       `json:"warming"` // windows start cold: the lineage is a new one
 	Diff    []string   `json:"diff,omitempty" mask:"-"`
+	// Text binds a plan to the texts that it was shown for; nil: none is stored, or a build made the plan that binds
+	// none.
+	Text *TextChange `json:"text,omitempty"`
 	// Pending has the reasons for which the version does not act: the rule blocks, and would block more than was promoted.
 	Pending []string `json:"pending,omitempty" mask:"-"`
 	// Refused has the reasons for which the change is refused: the rule blocks, and would be removed.
 	Refused []string `json:"refused,omitempty" mask:"-"`
+}
+
+// TextChange names the text of a document that is stored, and the one whose place it takes, by the SHA-256 of each in hex
+// digits.
+type TextChange struct {
+	Was     string `json:"was,omitempty" mask:"-"` // empty: it is the text of a version that is new
+	Becomes string `json:"becomes" mask:"-"`
 }
 
 // Plan is the effect of applying documents: planned, of a dry run, or done.

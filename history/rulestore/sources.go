@@ -44,10 +44,14 @@ func otherTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
 	at := map[string]*step{}
 	for i := range steps {
 		st := &steps[i]
-		if st.edited || st.source == "" || st.Kind == ChangeKept || st.Kind == ChangeRemoved {
+		if st.source == "" || st.Kind == ChangeKept || st.Kind == ChangeRemoved {
 			continue
 		}
 		hash := sha256.Sum256([]byte(traffic.Printable(st.source)))
+		if st.edited {
+			st.Text = &TextChange{Becomes: hex.EncodeToString(hash[:])}
+			continue
+		}
 		names, numbers, hashes = append(names, st.Rule), append(numbers, st.next.Number), append(hashes, hash[:])
 		at[st.Rule] = st
 	}
@@ -67,6 +71,7 @@ func otherTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
 		st.Diff = append(st.Diff, "text: other comments, notation or tests, which change nothing that acts")
 		text := stored
 		st.replaces = &text
+		st.Text = &TextChange{Was: hashOfText(stored), Becomes: hashOfText(traffic.Printable(st.source))}
 		return nil
 	})
 	return err
@@ -82,11 +87,12 @@ func (st *step) keepText(b *batch, by audit.Entry) {
 
 // texts are the parts of an entry of the audit trail that tell the texts before and afterwards apart.
 func (st *step) texts() (before, after string) {
-	name := func(text string) string {
-		hash := sha256.Sum256([]byte(text))
-		return "text " + shortHash(hex.EncodeToString(hash[:]))
-	}
-	return name(*st.replaces), name(traffic.Printable(st.source))
+	return "text " + shortHash(st.Text.Was), "text " + shortHash(st.Text.Becomes)
+}
+
+func hashOfText(text string) string {
+	hash := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(hash[:])
 }
 
 // Sources fills in the texts of the newest and the pending versions of rules that List gave.

@@ -120,3 +120,45 @@ func TestTextsOfPendingVersions(t *testing.T) {
 		t.Errorf("%+v, %v", r.Newest, err)
 	}
 }
+
+// TestVersionsStay: what a version says is changed by nobody, who owns the schema included; what weir writes goes on.
+func TestVersionsStay(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	ctx := t.Context()
+	b.Publish(t, rules.Format{Name: "weir"})
+	d := historytest.Document("flood")
+	list := rules.AllowList{ID: "office", Owner: "team"}
+	apply := func(source string) {
+		t.Helper()
+		_, err := b.Rules.Apply(ctx, []rulestore.Document{{Document: d, Source: source}}, "ann", "",
+			rulestore.ApplyOptions{AllowLists: []rules.AllowList{list}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("id: flood\n")
+	setMode(t, b, "flood", rules.ModeBlock)
+	d.Limit--
+	apply("id: flood # lower\n")
+	for table, columns := range map[string][]string{
+		"rule_versions":    {"source", "document", "author", "reason", "created_at", "lineage", "version"},
+		"pending_versions": {"source", "document", "author", "reason", "created_at", "lineage", "version"},
+		"allow_versions":   {"document", "author", "reason", "created_at", "version"},
+	} {
+		statements := []string{"DELETE FROM weir." + table}
+		for _, c := range columns {
+			statements = append(statements, "UPDATE weir."+table+" SET "+c+" = "+c)
+		}
+		for _, statement := range statements {
+			if _, err := b.DB.Exec(ctx, statement); err == nil || !strings.Contains(err.Error(), "is never changed") {
+				t.Errorf("%s: got %v; allowed: that it is never changed", statement, err)
+			}
+		}
+	}
+	setMode(t, b, "flood", rules.ModeShadow)
+	apply("id: flood # lower\n") // the pending one ends, and acts
+	if r, err := b.Rules.Find(ctx, "flood"); err != nil || r.Pending != nil || r.Newest.Version.Limit != d.Limit {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -122,7 +122,8 @@ func awaitConsole(t *testing.T, address string) {
 // watches makes a rule as old as if somebody had applied it an hour ago: evidence begins with its version.
 func (in *install) watches(rule string) {
 	in.t.Helper()
-	in.query(`UPDATE {ns}.rule_versions SET created_at = created_at - interval '1 hour' WHERE rule = '`+rule+`'`, nil)
+	in.execute("ALTER TABLE {ns}.rule_versions DISABLE TRIGGER rule_versions_stay")
+	in.execute(`UPDATE {ns}.rule_versions SET created_at = created_at - interval '1 hour' WHERE rule = '` + rule + `'`)
 }
 
 // traffic is that of viewers who pay, and of two who take too many tokens, one far more than the other. All of it is five minutes old: what

@@ -424,6 +424,7 @@ var plan = map[string]room{
 		tests:   []string{"internal/oracle"},
 	},
 	"internal/arch":      {what: "this plan"},
+	"scripts/mutants":    {what: "breaks what documents promise, and wants a test to notice"},
 	"scripts/stopping":   {what: "runs tests on a machine that stands still now and then"},
 	"scripts/testreport": {what: "reads go test -json"},
 	"internal/doctest": {
