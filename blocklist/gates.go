@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/internal/clocks"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -44,17 +46,18 @@ type GateReport struct {
 	Instance    string       `json:"instance"` // letters, digits, '.', '_' and '-'; another one at each start
 	Namespace   string       `json:"namespace"`
 	Build       string       `json:"build"`
-	Identity    string       `json:"identity"`              // Fingerprint of its identity map
-	Unready     string       `json:"unready,omitempty"`     // why it is not ready; empty: it is
-	Foreign     string       `json:"foreign,omitempty"`     // whose this Redis is, if another installation's
-	Observing   bool         `json:"observing,omitempty"`   // it refuses nobody
-	HeldBack    int          `json:"held_back,omitempty"`   // rules held as in shadow: their modes are not signed
-	Blocks      int          `json:"blocks"`                // that it holds
-	Missing     int          `json:"missing_slots"`         // of Redis, which it has not read
-	Behind      float64      `json:"behind_seconds"`        // age of the newest moment of which it knows every change
-	Staleness   float64      `json:"staleness_seconds"`     // since Redis last answered it
-	Passed      int64        `json:"passed"`                // requests that no block held
-	FailedOpen  int64        `json:"failed_open,omitempty"` // passed unjudged
+	Identity    string       `json:"identity"`                // Fingerprint of its identity map
+	Unready     string       `json:"unready,omitempty"`       // why it is not ready; empty: it is
+	Foreign     string       `json:"foreign,omitempty"`       // whose this Redis is, if another installation's
+	Observing   bool         `json:"observing,omitempty"`     // it refuses nobody
+	HeldBack    int          `json:"held_back,omitempty"`     // rules held as in shadow: their modes are not signed
+	Blocks      int          `json:"blocks"`                  // that it holds
+	Missing     int          `json:"missing_slots"`           // of Redis, which it has not read
+	Behind      float64      `json:"behind_seconds"`          // age of the newest moment of which it knows every change
+	Staleness   float64      `json:"staleness_seconds"`       // since Redis last answered it
+	Clock       float64      `json:"clock_seconds,omitempty"` // by which Redis' clock is ahead of its own, at the least
+	Passed      int64        `json:"passed"`                  // requests that no block held
+	FailedOpen  int64        `json:"failed_open,omitempty"`   // passed unjudged
 	Refused     int64        `json:"refused"`
 	WouldRefuse int64        `json:"would_refuse,omitempty"`
 	Started     traffic.Time `json:"started"` // by the gate's clock, as At
@@ -80,6 +83,8 @@ func (r *GateReport) check(instance, namespace string) error {
 	case min(r.Behind, r.Staleness) < 0, min(r.Blocks, r.Missing, r.HeldBack) < 0,
 		min(r.Passed, r.FailedOpen, r.Refused, r.WouldRefuse) < 0:
 		return errors.New("gate report: a number is negative")
+	case math.Abs(r.Clock) > maxGateAge:
+		return fmt.Errorf("gate report: got a clock that is %g s away, allowed: at most %d", r.Clock, maxGateAge)
 	case max(r.Behind, r.Staleness) > maxGateAge, r.Missing > gateSlots:
 		return fmt.Errorf("gate report: got %g and %g seconds and %d slots, allowed: at most %d and %d",
 			r.Behind, r.Staleness, r.Missing, maxGateAge, gateSlots)
@@ -264,6 +269,7 @@ type GateDoubt int
 const (
 	GateUnready  GateDoubt = iota // it is not ready
 	GateForeign                   // its Redis is another installation's
+	GateClock                     // its clock differs from Redis'
 	GateUnsigned                  // it holds rules as in shadow, since their modes are not signed
 	GateIdentity                  // it reads requests by another identity map than events are read by
 	GateStale                     // it does not know of the newest changes
@@ -272,21 +278,27 @@ const (
 
 // Doubted is a doubt with its figures, in words.
 type Doubted struct {
-	Kind GateDoubt
-	Text string
+	Kind  GateDoubt
+	Text  string
+	Minor bool // it works, and somebody should know
 }
 
 // Doubts are what is wrong with a gate of an installation whose identity map in effect has this fingerprint; "": it is
 // not known.
 func (r *GateReport) Doubts(identity string) (all []Doubted) {
 	note := func(kind GateDoubt, format string, args ...any) {
-		all = append(all, Doubted{kind, fmt.Sprintf(format, args...)})
+		all = append(all, Doubted{Kind: kind, Text: fmt.Sprintf(format, args...)})
 	}
 	if r.Unready != "" {
 		note(GateUnready, "is not ready and lets everybody pass whom it does not know: %s", r.Unready)
 	}
 	if r.Foreign != "" {
 		note(GateForeign, "takes nothing from this Redis, and goes on with what it had: %s", r.Foreign)
+	}
+	apart := clocks.Offset{Store: "Redis", Apart: time.Duration(r.Clock * float64(time.Second))}
+	if clocks.Size(apart.Apart) >= clocks.Warns {
+		note(GateClock, "has a clock that is %s, so blocks end too early or too late there", apart)
+		all[len(all)-1].Minor = clocks.Size(apart.Apart) < clocks.Fails
 	}
 	if r.HeldBack > 0 {
 		note(GateUnsigned, "holds %d rules as in shadow: the rule store has not signed what Redis has of their modes",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/internal/clocks"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -87,6 +88,37 @@ func inspectNode(ctx context.Context, node *redis.Client, clock func() traffic.T
 	n.AppendOnly, n.LastSave = info["aof_enabled"] == "1", info["rdb_last_bgsave_status"]
 	n.AppendsFail = n.AppendOnly && info["aof_last_write_status"] == "err"
 	return n, nil
+}
+
+// Clock reads the clock of s's server, or that of the master which differs most from clock, this machine's.
+func Clock(s *Store) func(ctx context.Context, clock func() traffic.Time) (clocks.Reading, bool, error) {
+	return func(ctx context.Context, clock func() traffic.Time) (clocks.Reading, bool, error) {
+		all, err := s.redis.clocks(ctx, clock)
+		worst, any := clocks.Worst(all)
+		return worst, any, err
+	}
+}
+
+// clocks reads the clock of the server, or of every master that answers.
+func (s *servers) clocks(ctx context.Context, clock func() traffic.Time) ([]clocks.Reading, error) {
+	var mu sync.Mutex
+	var found []clocks.Reading
+	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		asked := clock()
+		at, err := node.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		answered := clock()
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, clocks.Reading{Theirs: traffic.At(at), Asked: asked, Answered: answered})
+		return nil
+	})
+	if err != nil && len(found) == 0 {
+		return nil, fmt.Errorf("%s does not tell the time: %w", s.address, err)
+	}
+	return found, nil
 }
 
 // readInfo reads the name:value lines of INFO and CLUSTER INFO.

@@ -31,6 +31,35 @@ func TestInspect(t *testing.T) {
 	})
 }
 
+func TestTheClockOfRedis(t *testing.T) {
+	now := func() traffic.Time { return traffic.At(time.Now()) }
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s, err := NewStore(server.Client(t), testbed.Namespace(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := now()
+		r, heard, err := Clock(s)(t.Context(), now)
+		if err != nil || !heard || r.Asked < before || r.Answered < r.Asked || r.Theirs < before.Add(-time.Minute) {
+			t.Errorf("%+v, %v, %v", r, heard, err)
+		}
+	})
+	skewed := testbed.EmbeddedRedis(t)
+	skewed.SetTime(time.Now().Add(-time.Hour))
+	s, err := Connect(Server{URL: "redis://" + skewed.Addr() + "/0"}, testbed.Namespace(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if r, heard, err := Clock(s)(t.Context(), now); err != nil || !heard || r.Apart() > -59*time.Minute {
+		t.Errorf("an hour behind: %s apart, %v, %v", r.Apart(), heard, err)
+	}
+	skewed.Close()
+	if _, heard, err := Clock(s)(t.Context(), now); heard || err == nil {
+		t.Errorf("one that is away: heard %v, %v", heard, err)
+	}
+}
+
 func TestInspectOfAServerThatIsAway(t *testing.T) {
 	server := testbed.EmbeddedRedis(t)
 	s, err := Connect(Server{URL: "redis://:hunter2@" + server.Addr() + "/0"}, testbed.Namespace(t))

@@ -35,7 +35,7 @@ type Copy interface {
 
 var _ Registry = (*blocklist.GateBook)(nil)
 
-// HeartbeatOptions configure a Heartbeat. All but Build are required.
+// HeartbeatOptions configure a Heartbeat. All but Build and Ahead are required.
 type HeartbeatOptions struct {
 	Gate     *Gate
 	Copy     Copy
@@ -43,6 +43,8 @@ type HeartbeatOptions struct {
 	Instance string // names this gate among all: letters, digits, '.', '_' and '-', another one at each start
 	Build    string // of the program
 	Identity *traffic.IdentityMap
+	// Ahead is by how much Redis' clock is ahead of the gate's, at the least; negative: behind. Nil: it is not known.
+	Ahead func() time.Duration
 }
 
 // Heartbeat lets an installation know of a gate: every ten seconds it tells Redis what the gate holds and has done, for
@@ -159,6 +161,9 @@ func (h *Heartbeat) report() blocklist.GateReport {
 		Passed: int64(n.passed), FailedOpen: int64(n.unjudged),
 		Refused: int64(n.refused), WouldRefuse: int64(n.wouldRefuse),
 		Started: h.started, At: h.clock(),
+	}
+	if h.o.Ahead != nil {
+		r.Clock = h.o.Ahead().Seconds()
 	}
 	if err := h.o.Copy.Unready(); err != nil {
 		r.Unready = cut(err.Error())

@@ -115,7 +115,7 @@ func newHeartbeat(t *testing.T, g *Gate, to Registry, of Copy) *Heartbeat {
 	t.Helper()
 	m := traffic.DefaultIdentityMap()
 	h, err := NewHeartbeat(HeartbeatOptions{Gate: g, Copy: of, Registry: to, Instance: "edge-1", Build: "1.4",
-		Identity: &m})
+		Identity: &m, Ahead: func() time.Duration { return -70 * time.Second }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestAGateTellsOfItself(t *testing.T) {
 		m := traffic.DefaultIdentityMap()
 		want := blocklist.GateReport{
 			Instance: "edge-1", Build: "1.4", Identity: m.Fingerprint(), Observing: true, Blocks: 12, Missing: 3,
-			Behind: 1, Staleness: 2,
+			Behind: 1, Staleness: 2, Clock: -70,
 			Passed: 1, FailedOpen: 1, Refused: 3, WouldRefuse: 1, Started: start, At: start,
 		}
 		if to.told[1] != want {

@@ -18,6 +18,7 @@ var wanted = []struct{ prefix, why string }{
 	{"github.com/weirhq/weir/rules", "modes and matches of rules, which decide which requests a block holds"},
 	{"github.com/weirhq/weir/detectors", "a release is a record of the hits topic"},
 	{"github.com/weirhq/weir/internal/retry", "waits for Redis"},
+	{"github.com/weirhq/weir/internal/clocks", "compares its clock with Redis'"},
 	{"github.com/redis/go-redis/v9", "blocks are in Redis"},
 	{"go.uber.org/atomic", "of go-redis"},
 	{"github.com/prometheus/", "metrics"},

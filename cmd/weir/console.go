@@ -117,8 +117,13 @@ func runConsole(parent context.Context, a *app, c *config.Config, f *consoleFlag
 		return err
 	}
 	defer stopWeb()
+	clock, err := service.WatchClocks(in, readBuildVersion().Version, service.DoesConsole)
+	if err != nil {
+		_ = o.Listener.Close()
+		return err
+	}
 	log.Info("serving metrics and health", "address", o.Listener.Addr().String())
-	web = append(web, service.Part{Name: "readiness", Run: func(ctx context.Context) error {
+	web = append(web, clock, service.Part{Name: "readiness", Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		o.Stopping.Store(true)
 		return nil

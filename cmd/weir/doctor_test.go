@@ -121,6 +121,7 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 			}
 			for check, text := range map[string]string{ // without a tick while it looks, and before the last commit, it says other things that are well
 				"clock kafka": "no difference", "stage route": "1 process, nothing left to do",
+				"clocks of processes": "1 of 1 process no second away from their stores' (1 stages)",
 			} {
 				if !strings.Contains(found[check].Found, text) {
 					return fmt.Errorf("%s: %s, want %s", check, found[check].Found, text)
@@ -141,6 +142,9 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 		wantFinding(t, found, "identity ip", doctor.OK, "in 100 % of 6 events", "")
 		stages.end()
 		table := b.weir("doctor", unhurried)
+		if !strings.Contains(table.stdout, "none has told of itself within a minute") {
+			t.Errorf("a process that has stopped is still there:\n%s", table.stdout)
+		}
 		if table.code != exitOK || !strings.Contains(table.stdout, "warn  stage route") || !strings.Contains(table.stdout, "▸ start weir run --stages route") ||
 			!strings.Contains(table.stdout, " 0 failed\n") {
 			t.Errorf("after the stages have stopped: exit code %d\n%s%s", table.code, table.stdout, table.stderr)

@@ -81,7 +81,11 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	beat, err := service.Heartbeat(c, redis, g, replica, readBuildVersion().Version)
+	clock, err := service.WatchRedisClock(redis, log, registry)
+	if err != nil {
+		return err
+	}
+	beat, err := service.Heartbeat(c, redis, g, replica, clock, readBuildVersion().Version)
 	if err != nil {
 		return err
 	}
@@ -109,7 +113,8 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 			defer o.Stopping.Store(true)
 			return serving.Until(ctx, g.Listener(checks), g.Server())
 		}}},
-		append(watch, beat, service.Part{Name: "replica", Run: replica.Run}),
+		append(watch, beat, service.Part{Name: "clocks", Run: clock.Run},
+			service.Part{Name: "replica", Run: replica.Run}),
 		[]service.Part{o.Part()})
 	return service.LogStopped(log, err)
 }

@@ -176,6 +176,11 @@ func ingestLive(ctx context.Context, a *app, c *config.Config, r *stream.Reading
 		return err
 	}
 	defer quiet()
+	clock, err := service.WatchClocks(in, readBuildVersion().Version, service.DoesIngest)
+	if err != nil {
+		return err
+	}
+	defer service.Beside(ctx, in.Log, clock)()
 	if err := r.All(ctx); err != nil {
 		return err
 	}

@@ -100,13 +100,23 @@ func runStages(parent context.Context, a *app, c *config.Config, stages []string
 		return err
 	}
 	defer stopWeb()
+	does := []string{service.DoesStages}
+	if beside.beside {
+		does = append(does, service.DoesConsole)
+	}
+	clock, err := service.WatchClocks(in, readBuildVersion().Version, does...)
+	if err != nil {
+		_ = o.Listener.Close()
+		in.Close()
+		return err
+	}
 	log.Info("serving metrics and health", "address", o.Listener.Addr().String())
 	err = service.Serve(ctx, log, service.StopTimeout,
 		[]service.Part{{Name: "stages", Run: func(ctx context.Context) error {
 			defer o.Stopping.Store(true)
 			return in.RunStages(ctx, stages, &started)
 		}}},
-		web,
+		append(web, clock),
 		[]service.Part{o.Part()},
 	)
 	in.Close()

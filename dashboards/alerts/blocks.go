@@ -83,6 +83,13 @@ func gateAlerts() []alert {
 			detail:  "The gate {{ $labels.instance }} ({{ $labels.namespace }}) could not read {{ $value }} of the 16,384 slots of Redis. Who is blocked there passes.",
 		},
 		{
+			name: "WeirGateRulesHeldBack", severity: Page, hold: 5 * time.Minute,
+			expr:    "weir_blocklist_rules_held_back > 0",
+			summary: "Gate {{ $labels.instance }} holds {{ $value }} rules as in shadow",
+			detail: "The gate {{ $labels.instance }} ({{ $labels.namespace }}) refuses nobody by {{ $value }} rules: " +
+				"the rule store has not signed what Redis has of their modes.",
+		},
+		{
 			name: "WeirGateObserving", severity: Ticket, hold: observingMost,
 			expr:    "weir_gate_observing == 1",
 			summary: "Gate {{ $labels.instance }} refuses nobody",
@@ -97,9 +104,18 @@ func gateAlerts() []alert {
 	}
 }
 
-// storeAlerts tell of Redis and PostgreSQL before they are full.
+// storeAlerts tell of Redis and PostgreSQL before they are full, and of processes whose time is not theirs.
 func storeAlerts() []alert {
 	return []alert{
+		{
+			name: "WeirClockApart", severity: Page, hold: 2 * time.Minute,
+			expr: fmt.Sprintf("max by (namespace, job, instance, store) (abs(weir_clock_offset_seconds{%s})) >= %s",
+				live, seconds(clockMost)),
+			summary: "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} from that of {{ $labels.store }}",
+			detail: "The clocks of {{ $labels.instance }} ({{ $labels.namespace }}, job {{ $labels.job }}) and of " +
+				"{{ $labels.store }} differ by {{ $value | humanizeDuration }} at the least. Blocks begin and end at wrong " +
+				"moments, or none is made.",
+		},
 		{
 			name: "WeirRedisMemoryHigh", severity: Ticket, hold: 5 * time.Minute,
 			expr:    fmt.Sprintf("max by (namespace, node) (weir_redis_memory_bytes / (weir_redis_memory_max_bytes > 0)) > %s", number(redisMost)),

@@ -73,6 +73,18 @@ func blockDrills() []drill {
 func storeDrills() []drill {
 	return []drill{
 		{
+			alert: "WeirClockApart",
+			series: []string{
+				`weir_clock_offset_seconds{namespace="weir",stream="live",job="weir",instance="run-1",store="redis"} 0x10 -70x10 0x10`,
+				`weir_clock_offset_seconds{namespace="weir",stream="live",job="weir",instance="run-1",store="postgres"} 4.9x30`,
+			},
+			quiet: "12m", fires: "14m", over: "22m",
+			notices: []notice{{
+				"namespace=weir,job=weir,instance=run-1,store=redis", "The clock of run-1 is 1m 10s from that of redis",
+				"The clocks of run-1 (weir, job weir) and of redis differ by 1m 10s at the least. Blocks begin and end at wrong moments, or none is made.",
+			}},
+		},
+		{
 			alert: "WeirRedisMemoryHigh",
 			series: []string{
 				`weir_redis_memory_bytes{namespace="weir",node="redis:6379"} 85x10 90x10 50x10`,
@@ -153,6 +165,15 @@ func gateDrills() []drill {
 			notices: []notice{{
 				"namespace=weir,job=weir,instance=gate-1", "Gate gate-1 lacks a part of the blocklist",
 				"The gate gate-1 (weir) could not read 5461 of the 16,384 slots of Redis. Who is blocked there passes.",
+			}},
+		},
+		{
+			alert:  "WeirGateRulesHeldBack",
+			series: []string{ready, `weir_blocklist_rules_held_back{` + gate + `} 0x10 2x10 0x10`},
+			quiet:  "15m", fires: "17m", over: "22m",
+			notices: []notice{{
+				"namespace=weir,job=weir,instance=gate-1", "Gate gate-1 holds 2 rules as in shadow",
+				"The gate gate-1 (weir) refuses nobody by 2 rules: the rule store has not signed what Redis has of their modes.",
 			}},
 		},
 		{

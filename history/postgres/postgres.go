@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirhq/weir/internal/clocks"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/migrations"
 	"github.com/weirhq/weir/traffic"
@@ -271,6 +272,17 @@ func (db *DB) Now(ctx context.Context) (traffic.Time, error) {
 		return 0, db.Fail("asking for the time", err)
 	}
 	return traffic.At(now), nil
+}
+
+// Clock reads the server's clock between two readings of this machine's.
+func (db *DB) Clock(ctx context.Context, clock func() traffic.Time) (r clocks.Reading, heard bool, err error) {
+	err = db.withConn(ctx, "asking for the time", func(conn *pgx.Conn) error {
+		r.Asked = clock()
+		err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(ScanTime(&r.Theirs))
+		r.Answered = clock()
+		return err
+	})
+	return r, err == nil, err
 }
 
 // Inspected describes the server and the schema.

@@ -23,7 +23,9 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/clocks"
 	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Config says how to reach a Kafka cluster (0.11 or newer).
@@ -98,6 +100,7 @@ type Client struct {
 	metrics   *metrics
 	codecs    *codecs
 	packers   packers
+	heard     clocks.Heard // the brokers' clocks
 
 	life     context.Context // ends with Close: requests that outlive the call which sent them hang on it
 	end      context.CancelFunc
@@ -279,6 +282,22 @@ func pingAdvice(err error) string {
 		return "the listener may expect TLS or SASL; check the security settings of that port"
 	}
 	return "start Kafka or correct the broker addresses"
+}
+
+// Clock gives what was heard of the brokers' clocks since the last time: it asks nobody. An acknowledgement bounds them
+// on both sides; a record that is read shows only that its broker is ahead.
+func Clock(k *Client) func(context.Context, func() traffic.Time) (clocks.Reading, bool, error) {
+	return func(context.Context, func() traffic.Time) (clocks.Reading, bool, error) {
+		r, heard := k.heard.Take()
+		return r, heard, nil
+	}
+}
+
+// hear takes in when a record was appended that has just been read, where its broker's clock is ahead.
+func hear(h *clocks.Heard, appended traffic.Time) {
+	if now := traffic.At(time.Now()); appended > now {
+		h.Add(clocks.Reading{Theirs: appended, Asked: traffic.BeforeTime, Answered: now})
+	}
 }
 
 // WaitReady calls Ping until it succeeds or ctx is done, with pauses from half a second to ten seconds and one log line

@@ -8,12 +8,16 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // What follows is for the tests that stand outside of the package, as internal/kafkakit imports it.
 
 // MostRequestBytes bounds what one request appends.
 const MostRequestBytes = mostRequestBytes
+
+// Hear takes in when a record was appended that was read.
+func (k *Client) Hear(appended traffic.Time) { hear(&k.heard, appended) }
 
 // LimitFetch bounds a fetch answer of one broker, and the share of one partition in it.
 func (c *Config) LimitFetch(answer, partition int) {

@@ -237,6 +237,9 @@ func (l *topicLog) records(f *ingest.Fetched, answer *fetchedPartition, p ingest
 		}
 	}
 	f.Messages, f.Next, f.Following = set.messages, set.next, set.following
+	if n := len(set.messages); n > 0 {
+		hear(&l.k.heard, set.messages[n-1].Appended)
+	}
 	m := l.k.metrics
 	m.fetchedRecords.WithLabelValues(l.topic).Add(float64(len(set.messages)))
 	m.fetchedBytes.WithLabelValues(l.topic).Add(float64(len(answer.records)))

@@ -17,6 +17,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/clocks"
+	"github.com/weirhq/weir/traffic"
 )
 
 const (
@@ -201,7 +203,7 @@ func splitRequests(batches []encodedBatch) [][]encodedBatch {
 
 // send makes one produce request and returns the partitions' errors; nothing for a partition means acknowledged.
 func (a *topicAppender) send(ctx context.Context, batches []encodedBatch) map[int]error {
-	timeout := a.k.cfg.RequestTimeout
+	timeout, asked := a.k.cfg.RequestTimeout, traffic.At(time.Now())
 	partitions := make([]rawproduce.RequestPartition, len(batches))
 	for i, b := range batches {
 		partitions[i] = rawproduce.RequestPartition{
@@ -226,6 +228,10 @@ func (a *topicAppender) send(ctx context.Context, batches []encodedBatch) map[in
 	for _, t := range response.Topics {
 		for _, p := range t.Partitions {
 			errs[int(p.Partition)] = produceError(kafka.Error(p.ErrorCode), p.ErrorMessage)
+			if p.ErrorCode == 0 && p.LogAppendTime >= 0 {
+				a.k.heard.Add(clocks.Reading{Theirs: recordTime(p.LogAppendTime), Asked: asked,
+					Answered: traffic.At(time.Now())})
+			}
 		}
 	}
 	return errs

@@ -37,8 +37,9 @@ var plan = map[string]room{
 		imports: []string{"rules", "rules/holding", "traffic"},
 		tests:   []string{"traffic/format"},
 	},
-	"ingest":       {what: "the ports of the stream and their plain types", imports: []string{"detectors", "rules", "traffic"}},
-	"ingest/kafka": {what: "the only place that speaks Kafka", imports: []string{"ingest", "internal/retry", "traffic"}},
+	"ingest": {what: "the ports of the stream and their plain types", imports: []string{"detectors", "rules", "traffic"}},
+	"ingest/kafka": {what: "the only place that speaks Kafka", imports: []string{"ingest", "internal/clocks",
+		"internal/retry", "traffic"}},
 	"ingest/route": {
 		what:    "ROUTE: where an event is routed, and where a commit is decided",
 		imports: []string{"detectors", "ingest", "internal/retry", "rules", "rules/condition", "traffic", "traffic/format"},
@@ -61,8 +62,9 @@ var plan = map[string]room{
 		tests:   []string{"internal/oracle", "rules/condition"},
 	},
 	"blocklist": {
-		what:    "the contract of blocks in Redis, and the store",
-		imports: []string{"blocklist/signing", "detectors", "internal/retry", "rules", "rules/holding", "traffic"},
+		what: "the contract of blocks in Redis, and the store",
+		imports: []string{"blocklist/signing", "detectors", "internal/clocks", "internal/retry", "rules", "rules/holding",
+			"traffic"},
 	},
 	"blocklist/signing": {what: "which modes in Redis the rule store has written"},
 	"blocklist/enforce": {
@@ -101,8 +103,9 @@ var plan = map[string]room{
 		what:    "days of history: made ahead, dropped when their time is over",
 		imports: []string{"history/postgres", "history/sums", "internal/retry", "traffic"},
 	},
-	"history/sums":     {what: "sums of hits by hour, and whether they hold", imports: []string{"history/postgres", "traffic"}},
-	"history/postgres": {what: "connections, watch, errors", imports: []string{"internal/retry", "migrations", "traffic"}},
+	"history/sums": {what: "sums of hits by hour, and whether they hold", imports: []string{"history/postgres", "traffic"}},
+	"history/postgres": {what: "connections, watch, errors", imports: []string{"internal/clocks", "internal/retry",
+		"migrations", "traffic"}},
 	"history/rulestore": {
 		what:    "rule versions, routing versions, modes",
 		imports: []string{"history/audit", "history/postgres", "history/streams", "rules", "rules/promotion", "traffic", "traffic/format"},
@@ -135,7 +138,8 @@ var plan = map[string]room{
 		what:    "a history for tests",
 		imports: []string{"blocklist", "detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "history/sums", "internal/testbed", "migrations", "rules", "traffic", "traffic/format"},
 	},
-	"migrations": {what: "SQL, embedded", tests: []string{"internal/local"}},
+	"internal/clocks": {what: "this machine's clock beside those of the stores", imports: []string{"traffic"}},
+	"migrations":      {what: "SQL, embedded", tests: []string{"internal/local"}},
 	"gate": {
 		what:    "inline enforcement; users' own servers import it: see examples",
 		imports: []string{"blocklist", "rules", "traffic"},
@@ -303,14 +307,14 @@ var plan = map[string]room{
 			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/ramp",
 			"history/retention",
 			"history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect",
-			"ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+			"ingest/kafka", "ingest/route", "internal/clocks", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what: "what weir doctor checks",
 		imports: []string{"blocklist", "blocklist/signing", "cmd/weir/internal/config", "cmd/weir/internal/service",
 			"cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions",
 			"history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka",
-			"ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
+			"ingest/route", "internal/clocks", "internal/plural", "rules", "traffic", "traffic/format"},
 		tests: []string{"migrations"},
 	},
 	"cmd/weir/internal/devserver": {

@@ -116,14 +116,14 @@ func (in *installation) tablesOf(t *testing.T) {
 	}
 	// What each may change, and who may read what is about clients or about people.
 	changes := map[string]string{
-		"weir_ingest": "", "weir_gate": "",
-		"weir_route":   "partition_states event_minutes rule_event_minutes",
-		"weir_detect":  "partition_states partition_owners checkpoints checkpoint_pieces",
-		"weir_enforce": "rule_modes rule_numbers audit block_orders losses",
+		"weir_ingest": "processes", "weir_gate": "",
+		"weir_route":   "processes partition_states event_minutes rule_event_minutes",
+		"weir_detect":  "processes partition_states partition_owners checkpoints checkpoint_pieces",
+		"weir_enforce": "processes rule_modes rule_numbers audit block_orders losses",
 		"weir_operator": "audit routing_versions dossiers streams rule_versions rule_texts allow_versions " +
 			"rule_modes rule_numbers " +
 			"pending_versions raised_limits gap_acceptances block_orders never_block_entries",
-		"weir_console": "audit routing_versions dossiers streams rule_versions rule_texts allow_versions rule_modes " +
+		"weir_console": "processes audit routing_versions dossiers streams rule_versions rule_texts allow_versions rule_modes " +
 			"rule_numbers " +
 			"pending_versions raised_limits gap_acceptances block_orders never_block_entries " +
 			"sessions sign_ins invites saved_views",

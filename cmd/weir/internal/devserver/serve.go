@@ -46,7 +46,11 @@ func (d *server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	beat, err := service.Heartbeat(d.conf, d.in.Redis, guard, blocks, d.o.Version)
+	beat, err := service.Heartbeat(d.conf, d.in.Redis, guard, blocks, nil, d.o.Version)
+	if err != nil {
+		return err
+	}
+	clock, err := service.WatchClocks(d.in, d.o.Version, service.DoesStages, service.DoesConsole)
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,7 @@ func (d *server) serve(ctx context.Context) error {
 	}
 	groups := [][]service.Part{
 		{{Name: "stages", Run: func(ctx context.Context) error { return d.in.RunStages(ctx, service.AllStages(), &started) }}},
-		{{Name: "replica", Run: blocks.Run}, beat},
+		{{Name: "replica", Run: blocks.Run}, beat, clock},
 		{
 			{Name: "disk", Run: d.watchDisk},
 			{Name: "PostgreSQL", Run: d.watchPostgres},

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,16 @@ func rowsOfServers() []row {
 		clock("a little ahead", 3*time.Second, Warn, "at least 3s ahead of this machine's"),
 		clock("an hour ahead", time.Hour, Fail, "at least 1h0m0s ahead of this machine's"),
 		clock("behind", -time.Minute, Fail, "at least 1m0s behind this machine's"),
+		{"processes that agree", func(w *world) { w.processes = processesOf(0.4, 0, -0.9) }, "clocks of processes", OK,
+			"3 of 3 processes no second away from their stores' (3 stages)", "", nil},
+		{"a process that is ahead", func(w *world) { w.processes = processesOf(0, -70) }, "clock of run-1", Fail,
+			"it (stages) is 1m10s ahead of postgres, 1m10s ahead of redis", "NTP", nil},
+		{"a process that is a little behind", func(w *world) { w.processes = processesOf(1.2) }, "clock of run-0", Warn,
+			"it (stages) is 1.2s behind postgres, 1.2s behind redis", "NTP", nil},
+		{"many that are ahead", func(w *world) { w.processes = processesOf(-70, -70, -70, -70, -70, -70, -70, -70, -70, -70) },
+			"clocks of processes", Fail, "2 more like these", "NTP", []string{"clock of run-0", "clock of run-1",
+				"clock of run-2", "clock of run-3", "clock of run-4", "clock of run-5", "clock of run-6", "clock of run-7"}},
+		{"no process", func(*world) {}, "clocks of processes", OK, "none has told of itself", "", nil},
 		clock("all but right", 300*time.Millisecond, OK, "ahead of this machine's"),
 		{"standby", func(w *world) { w.postgres.Replica = true }, "postgres", Fail, "it is a standby and takes no writes", "name its primary", nil},
 		{"PostgreSQL of old", func(w *world) { w.postgres.Number = 120000 }, "postgres", Warn, "weir is made for 13 and newer", "upgrade", nil},
@@ -115,6 +126,15 @@ func rowsOfServers() []row {
 				"anew", "WeirPartitionStranded", nil},
 		{"no days", func(w *world) { w.days = nil }, "days", Warn, "has no table for 2026-11-21", "run weir migrate", nil},
 	}
+}
+
+// processesOf are processes that so many seconds have been found to be ahead of; all agree with Kafka.
+func processesOf(ahead ...float64) (all []partitions.Process) {
+	for i, seconds := range ahead {
+		all = append(all, partitions.Process{Instance: fmt.Sprint("run-", i), Does: "stages",
+			Offsets: map[string]float64{"kafka": 0, "postgres": seconds, "redis": seconds}})
+	}
+	return all
 }
 
 func rowsOfTheStream() []row {

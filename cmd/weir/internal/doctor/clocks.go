@@ -3,18 +3,23 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/history/partitions"
 	"github.com/weirhq/weir/ingest"
-	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/internal/clocks"
 	"github.com/weirhq/weir/traffic"
 )
 
-// Differences of clocks. From clockFails on, event times are corrected or blocks begin and end at wrong moments.
+// How processes are told of that compare their clocks.
 const (
-	clockWarns = time.Second
-	clockFails = route.FutureTolerance
+	processesWithin = time.Minute // one that has not told of itself for so long does not run
+	shownProcesses  = 8           // with a line of their own
+	clockRemedy     = "set its machine's clock by NTP, or the store's: see WeirClockApart in docs/runbook.md"
 )
 
 // lookAtClocks compares this machine's clock with those of the servers.
@@ -25,22 +30,82 @@ func (e *examination) lookAtClocks(ctx context.Context) []Finding {
 	}
 	if e.cache != nil {
 		for _, n := range e.cache.Nodes {
-			found = append(found, judgeClock("clock redis "+n.Address, clockReading{n.Clock, n.Asked, n.Answered},
+			found = append(found, judgeClock("clock redis "+n.Address, clocks.Reading{Theirs: n.Clock, Asked: n.Asked, Answered: n.Answered},
 				"blocks expire by its clock"))
 		}
 	}
 	if e.database != nil {
 		d := e.database
-		found = append(found, judgeClock("clock postgres", clockReading{d.Clock, d.Asked, d.Answered}, "reports are dated by its clock"))
+		found = append(found, judgeClock("clock postgres", clocks.Reading{Theirs: d.Clock, Asked: d.Asked, Answered: d.Answered}, "reports are dated by its clock"))
 	}
 	return found
 }
 
+// lookAtProcesses says which processes have clocks that differ from those of their stores, by what each has found.
+func (h historyUse) lookAtProcesses(ctx context.Context) []Finding {
+	if !h.e.migrated() {
+		return nil
+	}
+	all, err := h.e.history.Partitions.Processes(ctx, processesWithin)
+	if err != nil {
+		return []Finding{failed("clocks of processes", err, "see PostgreSQL's log, and the grants in docs/security.md")}
+	}
+	return judgeProcesses(all)
+}
+
+// judgeProcesses sums up those that agree with their stores, and gives each other one a line.
+func judgeProcesses(all []partitions.Process) (found []Finding) {
+	const name = "clocks of processes"
+	agree, doing, more := 0, map[string]int{}, 0
+	for i := range all {
+		p := &all[i]
+		differ, worst := apartFrom(p)
+		switch name := "clock of " + terminal.Cell(p.Instance); {
+		case len(differ) == 0:
+			agree++
+			doing[p.Does]++
+		case len(found) == shownProcesses:
+			more++
+		case worst >= clocks.Fails:
+			found = append(found, failing(name, clockRemedy, "it (%s) is %s: blocks begin and end at wrong moments, or "+
+				"none is made", terminal.Cell(p.Does), strings.Join(differ, ", ")))
+		default:
+			found = append(found, warning(name, clockRemedy, "it (%s) is %s", terminal.Cell(p.Does), strings.Join(differ, ", ")))
+		}
+	}
+	if more > 0 {
+		found = append(found, failing(name, clockRemedy, "%d more like these", more))
+	}
+	if len(all) == 0 {
+		return []Finding{fine(name, "none has told of itself within a minute: none runs, or it is of a build before")}
+	}
+	var parts []string
+	for _, does := range slices.Sorted(maps.Keys(doing)) {
+		parts = append(parts, fmt.Sprintf("%d %s", doing[does], terminal.Cell(does)))
+	}
+	text := fmt.Sprintf("%d of %s no second away from their stores'", agree, workers(len(all)))
+	if agree > 0 {
+		text += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return append([]Finding{fine(name, "%s", text)}, found...)
+}
+
+// apartFrom lists the stores that a process's clock differs from, and by how much at the most.
+func apartFrom(p *partitions.Process) (differ []string, worst time.Duration) {
+	for _, store := range slices.Sorted(maps.Keys(p.Offsets)) {
+		o := clocks.Offset{Store: terminal.Cell(store), Apart: time.Duration(p.Offsets[store] * float64(time.Second))}
+		if size := clocks.Size(o.Apart); size >= clocks.Warns {
+			differ, worst = append(differ, o.String()), max(worst, size)
+		}
+	}
+	return differ, worst
+}
+
 // judgeClock says by how much a clock differs, as far as that is certain.
-func judgeClock(name string, r clockReading, matter string) Finding {
-	apart := r.apart()
+func judgeClock(name string, r clocks.Reading, matter string) Finding {
+	apart := r.Apart()
 	remedy := "set both machines' clocks by NTP: " + matter
-	least, most := r.ahead()
+	least, most := r.Ahead()
 	if apart == 0 {
 		return fine(name, "no difference to this machine's that shows (at most %s)", terminal.Roughly(max(most, -least)))
 	}
@@ -49,9 +114,9 @@ func judgeClock(name string, r clockReading, matter string) Finding {
 		text = fmt.Sprintf("at least %s behind this machine's", terminal.Roughly(-apart))
 	}
 	switch size := max(apart, -apart); {
-	case size >= clockFails:
+	case size >= clocks.Fails:
 		return failing(name, remedy, "%s", text)
-	case size >= clockWarns:
+	case size >= clocks.Warns:
 		return warning(name, remedy, "%s", text)
 	}
 	return fine(name, "%s", text)
@@ -78,7 +143,7 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 		return failed(name, err, "see the lines about Kafka")
 	case news:
 		return judgeClock(name, reading, matter)
-	case reading.theirs != 0 && reading.apart() > 0:
+	case reading.Theirs != 0 && reading.Apart() > 0:
 		return judgeClock(name, reading, matter)
 	}
 	return fine(name, "not compared: nothing is being appended to %s; weir run, with route, appends every second", e.names.Keyed)
@@ -87,8 +152,8 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 // watchAppend waits for a record to be appended to partition 0 of log. If both clocks agree, its append time lies between asked
 // and answered. Without a new record (news is false) the reading is of the newest one there is, appended at some time before
 // answered, so that it only shows whether the broker is ahead; theirs is 0 where there is no record.
-func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock func() traffic.Time) (r clockReading, news bool, err error) {
-	r.asked = clock() // before the end of the log is known: what is behind it was appended later
+func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock func() traffic.Time) (r clocks.Reading, news bool, err error) {
+	r.Asked = clock() // before the end of the log is known: what is behind it was appended later
 	bounds, err := log.Bounds(ctx, []int{0})
 	if err != nil {
 		return r, false, err
@@ -98,10 +163,10 @@ func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock 
 	if err != nil {
 		return r, false, err
 	}
-	r.answered = clock()
+	r.Answered = clock()
 	for _, f := range answers {
 		if len(f.Messages) > 0 {
-			r.theirs = f.Messages[0].Appended
+			r.Theirs = f.Messages[0].Appended
 			return r, true, nil
 		}
 	}
@@ -109,28 +174,6 @@ func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock 
 	if err != nil || len(last) == 0 {
 		return r, false, err
 	}
-	r.theirs = last[len(last)-1].Appended
-	return clockReading{theirs: r.theirs, asked: traffic.BeforeTime, answered: r.answered}, false, nil
-}
-
-// clockReading is what another machine's clock said between two readings of this one's.
-type clockReading struct {
-	theirs, asked, answered traffic.Time
-}
-
-// ahead bounds by how much their clock is ahead of this machine's: at least least, at most most. Negative is behind.
-func (r clockReading) ahead() (least, most time.Duration) {
-	return r.theirs.Sub(r.answered), r.theirs.Sub(r.asked)
-}
-
-// apart is by how much the clocks differ at the least, whatever the way of question and answer took.
-func (r clockReading) apart() time.Duration {
-	least, most := r.ahead()
-	switch {
-	case least > 0:
-		return least
-	case most < 0:
-		return most
-	}
-	return 0
+	r.Theirs = last[len(last)-1].Appended
+	return clocks.Reading{Theirs: r.Theirs, Asked: traffic.BeforeTime, Answered: r.Answered}, false, nil
 }

@@ -113,7 +113,8 @@ func (e *examination) run(ctx context.Context) []Finding {
 		{
 			{"redis namespace", redisUse{e}.lookAtEpoch}, {"modes in redis", redisUse{e}.lookAtModes}, {"gates",
 				redisUse{e}.lookAtGates},
-			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
+			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks},
+			{"clocks of processes", historyUse{e}.lookAtProcesses}, {"stages", e.lookAtStages},
 			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"windows",
 				e.lookAtWindows}, {"roles", e.lookAtRoles}, {"days", e.lookAtDays},
 			{"losses", historyUse{e}.lookAtLosses}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},

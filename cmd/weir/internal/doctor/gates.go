@@ -199,6 +199,11 @@ func judgeDoubt(name string, doubt blocklist.Doubted) Finding {
 	case blocklist.GateForeign:
 		return failing(name, "give it its own installation's Redis, or, if this one is right now, start it again; see "+
 			"docs/gate.md#the-right-redis", "it %s", doubt.Text)
+	case blocklist.GateClock:
+		if doubt.Minor {
+			return warning(name, clockRemedy, "it %s", doubt.Text)
+		}
+		return failing(name, clockRemedy, "it %s", doubt.Text)
 	case blocklist.GateUnsigned:
 		return failing(name, "look who writes to Redis beside weir; give the gate the gate.modes_key that weir gate "+
 			"trust prints, and have ENFORCE run", "it %s", doubt.Text)

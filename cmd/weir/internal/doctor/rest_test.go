@@ -14,6 +14,8 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/internal/clocks"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -60,9 +62,16 @@ func TestKafkasClockIsReadOffWhatIsAppended(t *testing.T) {
 	} {
 		clock := 98 * sec
 		r, news, err := watchAppend(t.Context(), &tc.log, time.Second, func() traffic.Time { clock += 2 * sec; return clock })
-		if err != nil || news != tc.news || (r.theirs != 0 && r.apart() != tc.want) || (r.theirs == 0) != (tc.log.last == 0) {
-			t.Errorf("%s: %+v apart %s, news %v, %v", tc.name, r, r.apart(), news, err)
+		if err != nil || news != tc.news || (r.Theirs != 0 && r.Apart() != tc.want) || (r.Theirs == 0) != (tc.log.last == 0) {
+			t.Errorf("%s: %+v apart %s, news %v, %v", tc.name, r, r.Apart(), news, err)
 		}
+	}
+}
+
+// What is later than Kafka's time by more is corrected: from there on a clock is wrong.
+func TestClocksFailWhereTimesAreCorrected(t *testing.T) {
+	if clocks.Fails != route.FutureTolerance {
+		t.Errorf("clocks fail at %s, and events are corrected from %s on", clocks.Fails, route.FutureTolerance)
 	}
 }
 

@@ -50,14 +50,17 @@ func processes(t *testing.T) []process {
 		p := process{"run", stage, newRecorder()}
 		in := p.open(t, c, true)
 		p.runStage(t, in)
+		p.watchClocks(t, in)
 		all = append(all, p)
 	}
 	g := process{"gate", "", newRecorder()}
 	guard := g.makeGate(t, c)
 	ingest := process{"ingest", "", newRecorder()}
-	if _, err := ingest.open(t, c, false).EnterLive(t.Context(), c); err != nil {
+	live := ingest.open(t, c, false)
+	if _, err := live.EnterLive(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
+	ingest.watchClocks(t, live)
 	replay := process{"ingest", "--replay", newRecorder()}
 	replay.makeReplay(t, c)
 	dev := process{"dev", "", newRecorder()}
@@ -117,6 +120,14 @@ func (p process) runStage(t *testing.T, in *service.Installation) {
 	}
 }
 
+// watchClocks makes the part of each long-running command that compares clocks.
+func (p process) watchClocks(t *testing.T, in *service.Installation) {
+	t.Helper()
+	if _, err := service.WatchClocks(in, "test", p.name); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // makeReplay makes what a replay has: the stages but for ENFORCE. They register the same on any stream.
 func (p process) makeReplay(t *testing.T, c *config.Config) {
 	t.Helper()
@@ -144,7 +155,11 @@ func (p process) makeGate(t *testing.T, c *config.Config) *gate.Gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := service.Heartbeat(c, redis, g, blocks, "test"); err != nil {
+	clock, err := service.WatchRedisClock(redis, quiet(), p.recorder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Heartbeat(c, redis, g, blocks, clock, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := service.WatchObserveFile(g, filepath.Join(t.TempDir(), "observe")); err != nil {

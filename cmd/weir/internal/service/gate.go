@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/clocks"
 )
 
 // WatchObserveFile makes the part that looks for gate.observe_file; none where that is not set.
@@ -29,18 +30,23 @@ func WatchObserveFile(g *gate.Gate, path string) ([]Part, error) {
 	return []Part{{"observe file", file.Run}}, nil
 }
 
-// Heartbeat makes the part by which an installation knows of the gate, a program of this build.
+// Heartbeat makes the part by which an installation knows of the gate, a program of this build, and of its clock, unless
+// that is nil.
 func Heartbeat(
-	c *config.Config, redis *blocklist.Store, g *gate.Gate, blocks *replica.Replica, build string,
+	c *config.Config, redis *blocklist.Store, g *gate.Gate, blocks *replica.Replica, clock *clocks.Watch, build string,
 ) (Part, error) {
 	name, err := processName()
 	if err != nil {
 		return Part{}, err
 	}
-	h, err := gate.NewHeartbeat(gate.HeartbeatOptions{
+	o := gate.HeartbeatOptions{
 		Gate: g, Copy: blocks, Registry: blocklist.NewGateBook(redis), Instance: plainName(name), Build: build,
 		Identity: &c.Identity,
-	})
+	}
+	if clock != nil {
+		o.Ahead = clock.Worst
+	}
+	h, err := gate.NewHeartbeat(o)
 	if err != nil {
 		return Part{}, err
 	}

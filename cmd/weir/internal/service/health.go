@@ -138,13 +138,5 @@ func ServeHealthIfAsked(ctx context.Context, c *config.Config, registry *Registr
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := o.Part().Run(ctx); err != nil {
-			in.Log.Warn("metrics are not served any more", "error", err)
-		}
-	}()
-	return func() { stop(); <-ended }, nil
+	return Beside(ctx, in.Log, o.Part()), nil
 }

@@ -1,0 +1,65 @@
+package partitions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Process is a process that runs now, as it tells of itself.
+type Process struct {
+	Instance string             // its name, another one at each start
+	Does     string             // stages, console, ingest, joined by commas
+	Build    string             // of the program
+	Offsets  map[string]float64 // by store: seconds by which its clock is ahead of the process's, at the least; negative: behind
+	Reported time.Time          // by the clock of the database
+}
+
+// Announce stores what a process tells of itself, in place of what it told before. What nobody has renewed for a day
+// goes.
+func (s *Store) Announce(ctx context.Context, p Process) error {
+	offsets, err := json.Marshal(p.Offsets)
+	if err != nil {
+		return fmt.Errorf("announcing process %s: %w", p.Instance, err)
+	}
+	var batch pgx.Batch
+	batch.Queue(`INSERT INTO processes (instance, does, build, offsets, reported_at)
+		VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (instance) DO UPDATE
+		SET does = excluded.does, build = excluded.build, offsets = excluded.offsets, reported_at = clock_timestamp()`,
+		traffic.Printable(p.Instance), p.Does, traffic.Printable(p.Build), string(offsets))
+	batch.Queue("DELETE FROM processes WHERE reported_at < clock_timestamp() - interval '1 day'")
+	if err := s.db.SendBatch(ctx, &batch).Close(); err != nil {
+		return s.db.Fail("announcing process "+p.Instance, err)
+	}
+	return nil
+}
+
+// Leave forgets a process that stops.
+func (s *Store) Leave(ctx context.Context, instance string) error {
+	if _, err := s.db.Exec(ctx, "DELETE FROM processes WHERE instance = $1", traffic.Printable(instance)); err != nil {
+		return s.db.Fail("taking leave of process "+instance, err)
+	}
+	return nil
+}
+
+// Processes are those that have told of themselves within the last so long, by the clock of the database, ascending by
+// what they do and by instance: a thousand at most.
+func (s *Store) Processes(ctx context.Context, within time.Duration) ([]Process, error) {
+	rows, err := s.db.Query(ctx, `SELECT instance, does, build, offsets, reported_at FROM processes
+		WHERE reported_at > clock_timestamp() - make_interval(secs => $1) ORDER BY does, instance LIMIT 1000`, within.Seconds())
+	if err != nil {
+		return nil, s.db.Fail("processes", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Process, err error) {
+		return p, row.Scan(&p.Instance, &p.Does, &p.Build, &p.Offsets, &p.Reported)
+	})
+	if err != nil {
+		return nil, s.db.Fail("processes", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,44 @@
+package partitions_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/history/partitions"
+)
+
+func TestProcessesTellOfThemselvesUntilTheyLeave(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	ctx := t.Context()
+	first := partitions.Process{Instance: "b-1", Does: "stages,console", Build: "1.4\x00", Offsets: map[string]float64{"redis": -70}}
+	second := first
+	second.Offsets = map[string]float64{"redis": 0, "postgres": 0.25}
+	for _, p := range []partitions.Process{first, {Instance: "gone", Does: "ingest"}, {Instance: "a-1", Does: "console"}, second} {
+		if err := b.Partitions.Announce(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Partitions.Leave(ctx, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.Partitions.Processes(ctx, time.Minute)
+	if err != nil || len(all) != 2 || all[0].Instance != "a-1" || all[1].Instance != "b-1" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if got := all[1]; got.Does != first.Does || got.Build != `1.4\x00` || !maps.Equal(got.Offsets, second.Offsets) {
+		t.Errorf("got %+v", got)
+	}
+	b.Run(t, "UPDATE weir.processes SET reported_at = clock_timestamp() - interval '61 seconds' WHERE instance = 'a-1'")
+	b.Run(t, "INSERT INTO weir.processes VALUES ('old', '', '', '{}', clock_timestamp() - interval '25 hours')")
+	if all, err = b.Partitions.Processes(ctx, time.Minute); err != nil || len(all) != 1 || all[0].Instance != "b-1" {
+		t.Errorf("of those that told of themselves within a minute: %+v, %v", all, err)
+	}
+	if err := b.Partitions.Announce(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Number(t, "SELECT count(*) FROM weir.processes"); n != 2 {
+		t.Errorf("%v rows are kept, want those of a day", n)
+	}
+}
