@@ -42,7 +42,7 @@ test-real: ## `make test` without set-up and lint
 	scripts/test.sh landing
 
 .PHONY: test-faults
-test-faults: ## kill, freeze and restart processes and servers under load for about 25 minutes; prints a table
+test-faults: ## kill, freeze, restart and put back processes and servers under load for about 45 minutes; prints tables
 	scripts/test.sh faults
 
 .PHONY: test-mutants

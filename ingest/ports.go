@@ -160,6 +160,13 @@ type Commit struct {
 	Metadata string
 }
 
+// Kept is a position in the store of a stage that is to take the place of another one: the store has everything of the
+// partition before it.
+type Kept struct {
+	Partition   int
+	Before, Now int64 // Before is -1 where the store had none
+}
+
 // Loss is what a stage will never read of a partition, since its log does not hold it any more.
 type Loss struct {
 	Stage     string

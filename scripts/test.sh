@@ -282,8 +282,8 @@ mutants() {
 }
 
 faults() {
-	export WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_FAULTS=full
-	scripts/with-servers.sh go test -count=1 -timeout 60m -v ./internal/faults
+	export WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_FAULTS=full WEIR_TEST_NIGHT=1
+	scripts/with-servers.sh go test -count=1 -timeout 90m -v ./internal/faults
 }
 
 case ${1:-} in

@@ -30,6 +30,8 @@ type Options struct {
 	// Lost keeps what the stage will never read; it is called again until it returns nil, and may be told the same
 	// twice. Nil: nobody keeps it.
 	Lost func(ctx context.Context, l ingest.Loss) error
+	// Positions are those in the store of the sink. Nil: the sink has no store that may come back older than it was.
+	Positions Positions
 
 	// The program leaves the numbers below to their defaults; tests and simulations set them.
 
@@ -124,6 +126,9 @@ type consumption struct {
 	fetch retry.Trouble
 
 	untold chan struct{} // a lane has lost something
+
+	keeping retry.Trouble
+	looked  time.Time // when the sink's store was asked about all partitions last
 }
 
 func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
@@ -193,6 +198,7 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 	wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
 		s.revive(ctx)
+		s.rewind(ctx)
 		positions, full := s.positions()
 		if len(positions) == 0 {
 			s.awaitRoom(ctx)
@@ -287,13 +293,21 @@ func (s *consumption) commitLoop(ctx context.Context, stop context.CancelCauseFu
 	}
 }
 
-// commit stores the progress of the lanes that have any.
+// commit stores the progress of the lanes that have any, in the sink's own store first.
 func (s *consumption) commit(ctx context.Context) error {
 	commits := make(map[int]ingest.Commit)
+	var positions []ingest.Kept
 	for _, l := range s.lanes {
-		if c, dirty := l.progress(); dirty {
+		c, steady, dirty := l.progress()
+		if dirty {
 			commits[l.partition] = c
 		}
+		if steady {
+			positions = append(positions, ingest.Kept{Partition: l.partition, Before: l.keptUpTo(), Now: c.Offset})
+		}
+	}
+	if !s.keep(ctx, positions) {
+		return nil
 	}
 	if len(commits) == 0 {
 		return nil

@@ -25,6 +25,8 @@ type lane struct {
 	next      int64             // to fetch; everything before is in the queue or was taken
 	applied   int64             // everything before is applied
 	stored    int64             // the commit, -1 for none
+	kept      int64             // the position in the sink's store, -1 for none
+	back      bool              // the sink's store has come back older: the lane is to go back to kept
 	end       int64             // of the log when last seen
 	since     traffic.Time      // nothing from next on was appended before this, as far as is known
 	inHand    []traffic.Message // the batch that the sink has
@@ -198,13 +200,13 @@ func (l *lane) await(newer bool) {
 	l.show()
 }
 
-// progress is what to commit; dirty says that it is not the stored one. What was lost is stored first: who comes next
-// finds it no more.
-func (l *lane) progress() (c ingest.Commit, dirty bool) {
+// progress is what to commit; dirty says that it is not the stored one, steady that it may be stored. What was lost is
+// stored first: who comes next finds it no more.
+func (l *lane) progress() (c ingest.Commit, steady, dirty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return ingest.Commit{Offset: l.applied, Metadata: noteNewest(l.newest)}, l.stranded < 0 && len(l.untold) == 0 &&
-		l.applied != l.stored
+	steady = l.stranded < 0 && len(l.untold) == 0 && !l.back
+	return ingest.Commit{Offset: l.applied, Metadata: noteNewest(l.newest)}, steady, steady && l.applied != l.stored
 }
 
 func (l *lane) committed(offset int64) {
@@ -226,18 +228,25 @@ func (s *consumption) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	kept, err := s.recall(ctx)
+	if err != nil {
+		return err
+	}
 	for _, p := range s.a.Partitions {
 		l := &lane{
-			s: s, partition: p, wake: make(chan struct{}, 1), stored: -1, stranded: -1,
+			s: s, partition: p, wake: make(chan struct{}, 1), stored: -1, kept: -1, stranded: -1,
 			lag: s.c.metrics.lags.Of(s.c.opts.Name, p), since: traffic.At(time.Now()),
 		}
 		s.c.metrics.begin(s.c.opts.Name, p)
 		if commit, ok := commits[p]; ok {
 			l.stored, l.newest = commit.Offset, readNewest(commit.Metadata)
-			if err := s.place(ctx, l, commit.Offset, bounds[p]); err != nil {
+			if err := s.place(ctx, l, s.resume(l, commit.Offset, kept), bounds[p]); err != nil {
 				return err
 			}
 		} else {
+			if at, ok := kept[p]; ok {
+				l.kept = at
+			}
 			l.start(bounds[p].Start, bounds[p].End)
 		}
 		s.lanes[p] = l

@@ -146,11 +146,18 @@ type cutWorld struct {
 	registry *prometheus.Registry
 	told     []ingest.Loss
 	refuse   bool // losses are not taken
+
+	store     ingest.Sink // nil: sink
+	positions Positions
 }
 
 func (w *cutWorld) run(during func()) {
 	w.t.Helper()
-	c, err := New(Options{Name: "record", Log: w.log, Group: w.log, Sink: w.sink, Registerer: w.registry,
+	store := w.store
+	if store == nil {
+		store = w.sink
+	}
+	c, err := New(Options{Name: "record", Log: w.log, Group: w.log, Sink: store, Positions: w.positions, Registerer: w.registry,
 		Lost: func(_ context.Context, l ingest.Loss) error {
 			w.log.mu.Lock()
 			defer w.log.mu.Unlock()

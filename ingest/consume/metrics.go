@@ -17,6 +17,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec // stage
 	losses   *prometheus.CounterVec   // stage, partition
 	replaces *prometheus.CounterVec   // stage, partition
+	olders   *prometheus.CounterVec   // stage, partition
 	stranded *prometheus.GaugeVec     // stage, partition
 	newer    *prometheus.GaugeVec     // stage, partition
 	lags     *ingest.Lags
@@ -47,6 +48,9 @@ func newMetrics(r prometheus.Registerer, stage string) (*metrics, error) {
 		replaces: ingest.Published(r, counter("log_replaced_total",
 			"Times that a log did not hold what the stage had read of it: it lost its end, or was "+
 				"made anew. The stage reads on at what it may not have read.", "stage", "partition"), &err),
+		olders: ingest.Published(r, counter("store_older_total",
+			"Times that the stage's store had come back older than it was. It is given again what it has lost.",
+			"stage", "partition"), &err),
 		stranded: ingest.Published(r, gauge("stranded_partition",
 			"1 while the commit lies beyond the end of the log: for 5 seconds, then the stage goes "+
 				"on.", "stage", "partition"), &err),
@@ -77,6 +81,7 @@ func (m *metrics) applied(stage string, started time.Time, records int, err erro
 func (m *metrics) begin(stage string, partition int) {
 	m.lost(stage, partition, 0)
 	m.replaced(stage, partition, 0)
+	m.older(stage, partition, 0)
 	m.strand(stage, partition, 0)
 	m.await(stage, partition, false)
 }
@@ -87,6 +92,10 @@ func (m *metrics) lost(stage string, partition int, records int64) {
 
 func (m *metrics) replaced(stage string, partition int, times float64) {
 	m.replaces.WithLabelValues(stage, strconv.Itoa(partition)).Add(times)
+}
+
+func (m *metrics) older(stage string, partition int, times float64) {
+	m.olders.WithLabelValues(stage, strconv.Itoa(partition)).Add(times)
 }
 
 func (m *metrics) strand(stage string, partition int, stranded float64) {

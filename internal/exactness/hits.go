@@ -60,7 +60,13 @@ type expected struct {
 	free bool
 	// events that may be counted too few, and may make other episodes of the same events: see window.spared
 	spared int
+	// events of a lost routing version are among them: a source has as many as counted without those at least, and as many
+	// as counted with them at most, in any number of episodes
+	lost *bounds
 }
+
+// bounds are of how many events of a source stand in history.
+type bounds struct{ least, most int64 }
 
 // trial is what the name of a source has where its limit was on trial.
 const trial = " candidate"
@@ -72,17 +78,31 @@ type Expectations map[string]expected
 // late: each source partition of the load is in order, and none stalls for long.
 func (l *Logs) Expected() Expectations {
 	windows := map[string]*window{}
-	feed := func(name string, k *oracle.Keyed, r *rule, limit int, onTrial bool) {
+	kept := map[string]*window{} // without the events of lost routing versions
+	lose := func(name string, lost bool, e oracle.Event) {
+		if kept[name] == nil {
+			kept[name] = &window{size: windows[name].size}
+		}
+		if w := kept[name]; lost {
+			w.lost = true
+		} else {
+			w.events = append(w.events, e)
+		}
+	}
+	feed := func(name string, k *oracle.Keyed, r *rule, limit int, onTrial, lost bool) {
 		w, ok := windows[name]
 		if !ok {
 			w = &window{sources: map[int]bool{}, size: r.Window}
 			windows[name] = w
 		}
 		w.sources[k.Source] = true
-		w.events = append(w.events, oracle.Event{Time: k.Time, Source: k.Source, Offset: k.Offset, Limit: limit, Trial: onTrial})
+		e := oracle.Event{Time: k.Time, Source: k.Source, Offset: k.Offset, Limit: limit, Trial: onTrial}
+		w.events = append(w.events, e)
+		lose(name, lost, e)
 	}
-	for _, records := range l.fenced {
+	for q, records := range l.fenced {
 		for _, k := range records {
+			lost := l.lost[versionOn{k.Version, q}]
 			for n, i := range k.Rules {
 				if i >= len(l.routings[k.Version].Rules) {
 					continue // JudgeRouting has told
@@ -93,9 +113,9 @@ func (l *Logs) Expected() Expectations {
 				if n < len(k.Tiers) {
 					tier = k.Tiers[n]
 				}
-				feed(name, &k, r, r.limitAt(k.Time, tier, r.Limit), r.Pending)
+				feed(name, &k, r, r.limitAt(k.Time, tier, r.Limit), r.Pending, lost)
 				if r.Candidate != nil && !r.Pending {
-					feed(name+besideMark, &k, r, r.limitAt(k.Time, tier, r.Candidate.Limit), true)
+					feed(name+besideMark, &k, r, r.limitAt(k.Time, tier, r.Candidate.Limit), true, lost)
 				}
 			}
 		}
@@ -115,6 +135,9 @@ func (l *Logs) Expected() Expectations {
 		if len(w.sources) > 1 && w.switches() {
 			out[name], out[name+trial] = expected{free: true}, expected{free: true}
 		}
+		if kept[name].lost {
+			out[name] = expected{free: true, lost: &bounds{least: kept[name].over(), most: w.over()}}
+		}
 	}
 	return out
 }
@@ -124,6 +147,15 @@ type window struct {
 	events  []oracle.Event
 	sources map[int]bool
 	size    time.Duration
+	lost    bool // events of a lost routing version were left out
+}
+
+// over counts the events that are over the limit.
+func (w *window) over() (n int64) {
+	for _, e := range oracle.Sliding(w.events, w.size.Microseconds(), (24 * time.Hour).Microseconds()) {
+		n += e.Count
+	}
+	return n
 }
 
 // switches reports whether the window was on trial at first and then not.
@@ -189,6 +221,7 @@ type Hits struct {
 	Open     int // episodes that history has not closed: the stream is not at rest yet
 	Episodes int // that were expected
 	Exact    int // of these, those whose counts and bounds were compared too
+	Named    int // events that are missing where weir has told that nobody counts them
 }
 
 // Judge compares history with what is expected. Lost and Doubled count events of episodes, and whole episodes that are
@@ -197,7 +230,7 @@ func (want Expectations) Judge(got []Hit) Hits {
 	var v Hits
 	bySource := map[string][]Hit{}
 	for _, h := range got {
-		if !h.Closed {
+		if !h.Closed && want[h.Source].lost == nil { // nobody goes on with what a lost routing version has begun
 			v.Open++
 			v.wrong("%s is still open", h.Source)
 		}
@@ -214,6 +247,8 @@ func (want Expectations) Judge(got []Hit) Hits {
 		hits := bySource[name]
 		slices.SortFunc(hits, func(a, b Hit) int { return a.First.Compare(b.First) })
 		switch n := len(hits) - len(w.episodes); {
+		case w.lost != nil:
+			v.lost(name, hits, *w.lost)
 		case w.free:
 		case w.spared > 0:
 			v.bound(name, hits, w)
@@ -254,6 +289,20 @@ func (v *Hits) bound(name string, hits []Hit, w expected) {
 	if w.inOrder && missing < 0 {
 		v.Doubled -= int(missing)
 		v.wrong("%s: %d events too many", name, -missing)
+	}
+}
+
+// lost compares a source of which a routing version was lost.
+func (v *Hits) lost(name string, hits []Hit, b bounds) {
+	sum := int64(0)
+	for _, h := range hits {
+		sum += h.Events
+	}
+	v.Named += int(max(0, b.most-max(sum, b.least)))
+	v.Lost += int(max(0, b.least-sum))
+	v.Doubled += int(max(0, sum-b.most))
+	if sum < b.least || sum > b.most {
+		v.wrong("%s: %d events, want %d to %d", name, sum, b.least, b.most)
 	}
 }
 

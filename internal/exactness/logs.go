@@ -21,6 +21,7 @@ type Logs struct {
 	holes    int
 	routings map[int64]routing
 	secret   []byte
+	lost     map[versionOn]bool // nobody counts their events any more, and weir has told so
 }
 
 // routing is the published part of a routing version that the judges need.
@@ -104,20 +105,41 @@ func (s *Stream) ReadLogs(ctx context.Context) (*Logs, error) {
 	return l, nil
 }
 
+// readRoutings reads the routing versions that the store has, and those that it had when it was asked to remember them.
 func (s *Stream) readRoutings(ctx context.Context) (map[int64]routing, error) {
-	out := map[int64]routing{}
-	err := s.Query(ctx, `SELECT number, document FROM {ns}.routing_versions WHERE stream = 'live'`, func(rows pgx.Rows) error {
-		var number int64
-		var document string
-		if err := rows.Scan(&number, &document); err != nil {
-			return err
+	documents := s.remembered
+	if documents == nil {
+		var err error
+		if documents, err = s.documents(ctx); err != nil {
+			return nil, err
 		}
+	} else if err := s.Remember(ctx); err != nil {
+		return nil, err
+	}
+	out := map[int64]routing{}
+	for number, document := range documents {
 		var r routing
-		err := json.Unmarshal([]byte(document), &r)
+		if err := json.Unmarshal([]byte(document), &r); err != nil {
+			return nil, fmt.Errorf("routing version %d: %w", number, err)
+		}
 		out[number] = r
-		return err
-	})
-	return out, err
+	}
+	return out, nil
+}
+
+// Lost notes that weir has told of a routing version on a keyed partition that the store has lost it, and that nobody
+// counts its events from then on. What was counted of them before stands in history.
+func (l *Logs) Lost(version int64, keyed int) {
+	if l.lost == nil {
+		l.lost = map[versionOn]bool{}
+	}
+	l.lost[versionOn{version, keyed}] = true
+}
+
+// versionOn is a routing version on a keyed partition.
+type versionOn struct {
+	version int64
+	keyed   int
 }
 
 func (s *Stream) readSecret(ctx context.Context) (secret []byte, err error) {

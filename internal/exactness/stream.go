@@ -27,6 +27,39 @@ type Stream struct {
 	Requests  int // partitions of the requests topic
 	Keyed     int // partitions of the keyed topic
 	Hits      int // partitions of the hits topic
+
+	remembered map[int64]string // documents of routing versions, by number, that the store may have lost since
+}
+
+// Remember keeps the routing versions that the store has now, for a later ReadLogs: by then it may have lost them.
+func (s *Stream) Remember(ctx context.Context) error {
+	documents, err := s.documents(ctx)
+	if err != nil {
+		return err
+	}
+	if s.remembered == nil {
+		s.remembered = map[int64]string{}
+	}
+	for number, document := range documents {
+		if before, ok := s.remembered[number]; ok && before != document {
+			return fmt.Errorf("routing version %d was given twice: it was %s and is %s", number, before, document)
+		}
+		s.remembered[number] = document
+	}
+	return nil
+}
+
+// documents are those of the live stream's routing versions, by number.
+func (s *Stream) documents(ctx context.Context) (map[int64]string, error) {
+	out := map[int64]string{}
+	err := s.Query(ctx, `SELECT number, document FROM {ns}.routing_versions WHERE stream = 'live'`, func(rows pgx.Rows) error {
+		var number int64
+		var document string
+		err := rows.Scan(&number, &document)
+		out[number] = document
+		return err
+	})
+	return out, err
 }
 
 // Topic is the full name of one of the stream's topics: requests, keyed, hits, blocks or dead.

@@ -35,6 +35,9 @@ type scene struct {
 	watch     *watch
 	instants  []time.Time
 	parts     []*parts // of the instants, where what is killed is back at once
+
+	// tellsOf, where there is one, tells the judge what weir itself has told to be lost.
+	tellsOf func(*exactness.Logs)
 }
 
 const (
@@ -136,6 +139,9 @@ func (s *scene) judge(r *row) {
 	if routing.Requests != r.events || routing.Accepted < r.events {
 		s.Errorf("%d events sent, %d requests, %d accepted records: the load proves nothing", r.events, routing.Requests, routing.Accepted)
 	}
+	if s.tellsOf != nil {
+		s.tellsOf(logs)
+	}
 	hits := s.settle(ctx, logs)
 	if err := hits.Err(); err != nil {
 		s.Errorf("hits: %v%s", err, s.stopped(ctx))
@@ -143,6 +149,7 @@ func (s *scene) judge(r *row) {
 	if hits.Exact < 20 {
 		s.Errorf("only %d episodes were compared by counts and bounds: the load proves nothing", hits.Exact)
 	}
+	r.named = hits.Named
 	r.repeated = routing.Records - routing.Accepted
 	r.lost, r.doubled, r.extra = routing.Lost+hits.Lost, routing.Doubled+hits.Doubled, routing.Extra+hits.Extra
 	s.measure(ctx, r)

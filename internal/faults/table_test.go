@@ -19,6 +19,8 @@ type row struct {
 	recorded time.Duration
 	parts    string // of the longest first, where a process is back at once
 
+	named int // counts that weir itself has told to be lost
+
 	lost, doubled, extra int
 }
 

@@ -27,21 +27,6 @@ window: 60s
 block: {ttl: 30m}
 `
 
-// documentedCommands are the lines of the blocks for a shell in a section of docs/operations.md.
-func documentedCommands(t *testing.T, section string) []string {
-	t.Helper()
-	_, text, ok := strings.Cut(string(readFile(t, filepath.Join(repository, "docs", "operations.md"))), "\n### "+section+"\n")
-	if !ok {
-		t.Fatalf("docs/operations.md has no section %q", section)
-	}
-	text, _, _ = strings.Cut(text, "\n### ")
-	var commands []string
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		commands = append(commands, block[1])
-	}
-	return commands
-}
-
 // clerk runs weir, and the commands of the document, for one installation.
 type clerk struct {
 	testbed.Workplace
@@ -202,7 +187,7 @@ func (c *clerk) disaster() {
 func TestBackupAndRestore(t *testing.T) {
 	testbed.Program(t, "pg_dump")
 	testbed.Program(t, "pg_restore")
-	save, restore := documentedCommands(t, "Backup"), documentedCommands(t, "Restore")
+	save, restore := testbed.Documented(t, "operations.md", "Backup"), testbed.Documented(t, "operations.md", "Restore")
 	if len(save) != 1 || len(restore) != 1 {
 		t.Fatalf("docs/operations.md shows %d blocks that save and %d that restore; want one of each", len(save), len(restore))
 	}

@@ -14,11 +14,11 @@ import (
 
 // A dump that is older than a change of rules comes back while Kafka has records and commits of that change: the stages
 // go on by themselves, tell of what no rule counts, and count and block what comes by the rules of the dump, until they
-// are applied again.
+// are applied again. What was found meanwhile is in history again.
 func TestRestoreFromADumpThatIsOlderThanAnEdit(t *testing.T) {
 	testbed.Program(t, "pg_dump")
 	testbed.Program(t, "pg_restore")
-	save, restore := documentedCommands(t, "Backup"), documentedCommands(t, "Restore")
+	save, restore := testbed.Documented(t, "operations.md", "Backup"), testbed.Documented(t, "operations.md", "Restore")
 	c := newClerk(t)
 	c.Weir("migrate")
 	c.Weir("rules", "apply", "-f", c.Write("tokens.yaml", backupRules), "--reason", "first rules")
@@ -53,18 +53,23 @@ func TestRestoreFromADumpThatIsOlderThanAnEdit(t *testing.T) {
 		}
 		return nil
 	})
-	for _, h := range c.hits() {
-		if h.Rule == "slow" {
-			t.Errorf("a hit of a rule that the store has lost: %+v", h)
+	slowHits := func() (n int) {
+		for _, h := range c.hits() {
+			if h.Rule == "slow" {
+				n++
+			}
 		}
+		return n
+	}
+	// RECORD stores again what it had stored; nobody else is found by a rule that the store has lost
+	if n := slowHits(); n != 1 {
+		t.Errorf("%d hits of a rule that the store has lost, want that of tv-2, which was found before", n)
 	}
 	c.Weir("rules", "apply", "-f", edited, "--reason", "once more")
 	testbed.Eventually(t, time.Minute, func() error {
 		c.abuse("tv-5", 3)
-		for _, h := range c.hits() {
-			if h.Rule == "slow" {
-				return nil
-			}
+		if slowHits() > 1 {
+			return nil
 		}
 		return fmt.Errorf("no hit of the rule that was applied again")
 	})

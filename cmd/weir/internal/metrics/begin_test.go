@@ -20,6 +20,7 @@ func perStage() []string {
 		"weir_stage_apply_failures_total", "weir_stage_apply_seconds", "weir_stage_records_total",
 		"weir_stage_lag_records", "weir_stage_lag_seconds", "weir_stage_lost_records_total", "weir_stage_newer_format_partition",
 		"weir_stage_partition_halted", "weir_stage_stranded_partition", "weir_stage_log_replaced_total",
+		"weir_stage_store_older_total",
 	}
 }
 

@@ -230,11 +230,12 @@ func (in *Installation) kafkaGroup(stage, topic string) ingest.Group {
 	return in.Kafka.Group(in.Group(stage), topic, options)
 }
 
-// consumer reads a topic of the stream into a sink.
-func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned func(partitions []int)) (*consume.Consumer, error) {
+// consumer reads a topic of the stream into a sink, whose store has positions or is no store that has any.
+func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned func(partitions []int),
+	positions consume.Positions) (*consume.Consumer, error) {
 	made, err := consume.New(consume.Options{
 		Name: stage, Log: in.Kafka.Log(topic), Group: in.kafkaGroup(stage, topic),
-		Sink: sink, Assigned: assigned, Logger: in.Log, Registerer: in.registry,
+		Sink: sink, Positions: positions, Assigned: assigned, Logger: in.Log, Registerer: in.registry,
 		Lost: func(ctx context.Context, l ingest.Loss) error {
 			return in.History.Streams.KeepLoss(ctx, in.Stream.Name,
 				topic, l)
@@ -245,19 +246,6 @@ func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned
 	}
 	in.working.note(func(w *working) { w.consumers = append(w.consumers, stageConsumer{stage, made}) })
 	return made, nil
-}
-
-// RecordHits makes the half of RECORD that stores hits.
-func (in *Installation) RecordHits() (*consume.Consumer, error) {
-	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.days(), in.registry)
-	if err != nil {
-		return nil, err
-	}
-	h := &in.Config.History
-	if err := sink.Bound(history.Caps{Rows: h.RowsPerMinute, Samples: h.SamplesPerMinute, Partitions: in.HitsPartitions}, in.registry); err != nil {
-		return nil, err
-	}
-	return in.consumer(ingest.StageRecord, in.Names.Hits, sink, nil)
 }
 
 // days are those under which RECORD keeps rows: of the live stream only, since the times of a replay may be any.
@@ -277,15 +265,6 @@ func (in *Installation) keeper() (*retention.Keeper, error) {
 	return retention.NewKeeper(retention.Options{
 		DB: in.History.DB, Days: in.makeDays(), Keep: time.Duration(in.Config.History.Retention), Logger: in.Log,
 	}, in.registry)
-}
-
-// recordDecisions makes the half of RECORD that stores block decisions.
-func (in *Installation) recordDecisions() (*consume.Consumer, error) {
-	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.days(), in.registry)
-	if err != nil {
-		return nil, err
-	}
-	return in.consumer(ingest.StageRecordBlocks, in.Names.Blocks, sink, nil)
 }
 
 // enforcement is ENFORCE: the stage itself, the reconciler, the publisher of modes, the reader of what stands, and the memory of
@@ -321,7 +300,7 @@ func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
 		return nil, err
 	}
 	in.working.note(func(w *working) { w.enforcer = stage })
-	consumer, err := in.consumer(ingest.StageEnforce, in.Names.Hits, stage, stage.Standing().Assigned)
+	consumer, err := in.consumer(ingest.StageEnforce, in.Names.Hits, stage, stage.Standing().Assigned, nil)
 	if err != nil {
 		return nil, err
 	}

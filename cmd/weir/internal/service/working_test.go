@@ -30,7 +30,7 @@ func TestAStageThatWasNotMadeIsNotAsked(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = broker.Close() })
 	in := &Installation{Config: config.Default(), Log: slog.New(slog.DiscardHandler), Kafka: broker}
-	if _, err := in.consumer("record", "weir.hits", nil, nil); err == nil {
+	if _, err := in.consumer("record", "weir.hits", nil, nil, nil); err == nil {
 		t.Fatal("made without a sink")
 	}
 	if p := in.Progress(); len(p.Owned) != 0 || len(in.Pulse().Stages) != 0 {
