@@ -46,13 +46,14 @@ func (e *expectations) drop(rule string) {
 // innocents have never come.
 func innocents() []string { return []string{"198.51.101.1", "198.51.101.2"} }
 
-// promote promotes a rule of which nobody is over the limit: who is would be held at once, if he still is by then.
+// promote promotes a rule of which nobody is over the limit, nor was within max_lag without being known to have stopped: who is
+// would be held at once.
 func (b *stores) promote(rule string) {
 	b.Helper()
 	testbed.Eventually(b, workTimeout, func() error {
 		open := 0
 		err := b.stream.Query(b.Context(), `SELECT count(*) FROM {ns}.hits_all
-			WHERE phase NOT IN (3, 4) AND last > now() - interval '40 seconds' AND rule = '`+rule+`'`,
+			WHERE phase NOT IN (3, 4) AND last > now() - interval '75 seconds' AND rule = '`+rule+`'`,
 			func(rows pgx.Rows) error { return rows.Scan(&open) })
 		if err == nil && open > 0 {
 			err = fmt.Errorf("%d sources are over the limit of rule %s", open, rule)
