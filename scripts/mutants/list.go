@@ -36,7 +36,7 @@ func ofAccess() []mutant {
 			`failures: newLimiter(clock, rate{burst: 20,`, `failures: newLimiter(clock, rate{burst: 200,`, "",
 			"TestGuessingIsLimited"},
 		{doc, "a request from another address, or that a proxy has passed on", "console/signin/signin.go",
-			`if err != nil || !peer.Addr().Unmap().IsLoopback() {`, `if err != nil {`, "", "TestLocalIsForThisMachineAlone"},
+			`if err != nil || !peer.Addr().Unmap().IsLoopback() {`, `if err != nil || !peer.IsValid() {`, "", "TestLocalIsForThisMachineAlone"},
 		{doc, "when it expires, or when the configuration has it no longer", "console/signin/tokens.go",
 			`case !g.o.Clock().Before(g.tokens[at].Expires):`, `case g.tokens[at].Expires.IsZero():`, "",
 			"TestTokensOfScripts"},

@@ -82,6 +82,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 	}
 	found = append(append(found, s.judgeKeys()...), s.judgeFormat()...)
 	found = append(found, s.judgeKnownGood()...)
+	found = append(found, s.judgeBudget()...)
 	return append(found, s.judgeVerdicts(), s.judgeMatches())
 }
 
@@ -287,11 +288,30 @@ func (s *sampled) judgeVerdicts() Finding {
 	return fine(name, "%s", text)
 }
 
+// judgeBudget names the rules whose conditions are not judged of some of the events: together they cost too much for
+// those.
+func (s *sampled) judgeBudget() []Finding {
+	var beyond []string
+	most := 0
+	for i := range s.byRule {
+		if n := s.byRule[i].budget; n > 0 {
+			beyond, most = append(beyond, s.routing.Rules[i].ID), max(most, n)
+		}
+	}
+	if len(beyond) == 0 {
+		return nil
+	}
+	return []Finding{warning("conditions", "let match hold fewer requests, or ask less of long texts in when "+
+		"(docs/rules.md#when); weir rules explain shows it of one event",
+		"of the newest %s, up to %d were beyond what conditions may cost together, and not judged by: %s",
+		plural.Of(s.good, "event"), most, terminal.FirstFew(beyond))}
+}
+
 // judgeMatches names the rules that match none of the events.
 func (s *sampled) judgeMatches() Finding {
 	var idle []string
 	for i := range s.routing.Rules {
-		if s.byRule[i].matched == 0 && !s.routing.Rules[i].Pending && len(s.unfilled(i)) == 0 {
+		if s.byRule[i].matched+s.byRule[i].budget == 0 && !s.routing.Rules[i].Pending && len(s.unfilled(i)) == 0 {
 			idle = append(idle, s.routing.Rules[i].ID)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -41,6 +42,7 @@ type sampled struct {
 // ruleSample is how many of the events a rule matches, and how many of those lack each field of its key.
 type ruleSample struct {
 	matched int
+	budget  int            // conditions of the rule were not judged
 	lacking map[string]int // by the field's name
 }
 
@@ -107,11 +109,19 @@ func (s *sampled) match(got *route.Explanation) {
 		}
 		of := &s.byRule[r.Index]
 		of.matched++
+		if r.TierFault == condition.FaultBudget {
+			of.budget++
+		}
 		for _, k := range r.Lacking {
 			if of.lacking == nil {
 				of.lacking = map[string]int{}
 			}
 			of.lacking[k.String()]++
+		}
+	}
+	for i := range got.Turned {
+		if got.Turned[i].Fault == condition.FaultBudget {
+			s.byRule[got.Turned[i].Index].budget++
 		}
 	}
 	q := got.Request
