@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"errors"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/internal/plural"
 	"slices"
 	"time"
 
@@ -181,4 +183,23 @@ func (s *sampled) inShadow() []string {
 		}
 	}
 	return out
+}
+
+// judgeBudget names the rules whose conditions are not judged of some of the events: together they cost too much for
+// those.
+func (s *sampled) judgeBudget() []Finding {
+	var beyond []string
+	most := 0
+	for i := range s.byRule {
+		if n := s.byRule[i].budget; n > 0 {
+			beyond, most = append(beyond, s.routing.Rules[i].ID), max(most, n)
+		}
+	}
+	if len(beyond) == 0 {
+		return nil
+	}
+	return []Finding{warning("conditions", "let match hold fewer requests, or ask less of long texts in when "+
+		"(docs/rules.md#when); weir rules explain shows it of one event",
+		"of the newest %s, up to %d were beyond what conditions may cost together, and not judged by: %s",
+		plural.Of(s.good, "event"), most, terminal.FirstFew(beyond))}
 }
