@@ -2,14 +2,14 @@ package doctor
 
 import (
 	"errors"
-	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/internal/plural"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
