@@ -13,13 +13,14 @@ import (
 // Uncounted is why a rule did not count an event that it watches.
 type Uncounted uint8
 
-// The reasons. An event has at most one of them for a rule. ROUTE leaves out events that lack a field or a value and keeps
-// count of them, so that they cost no keyed records; a Partition leaves out the others.
+// The reasons. An event has at most one of them for a rule. ROUTE leaves out events that lack a field or a value, and those
+// beyond the budget of conditions, and keeps count of them: they cost no keyed records. A Partition leaves out the others.
 const (
 	UncountedLate         Uncounted = iota // more than the rule's lateness behind its source partition, or the watermark
 	UncountedOutOfOrder                    // on time, but older than what the algorithm's memory of its key can still place
 	UncountedMissingField                  // without a field of the rule's key, under on_missing: skip
 	UncountedMissingValue                  // without the number or the value that the rule counts
+	UncountedBudget                        // of which match.when was not judged: conditions have a budget together
 	NumUncounted
 )
 
@@ -34,6 +35,8 @@ func (u Uncounted) String() string {
 		return "missing_field"
 	case UncountedMissingValue:
 		return "missing_value"
+	case UncountedBudget:
+		return "budget"
 	}
 	return "unknown"
 }

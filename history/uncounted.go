@@ -213,11 +213,12 @@ type Figures struct {
 	OutOfOrder   Figure `json:"out_of_order"`
 	MissingField Figure `json:"missing_field"`
 	MissingValue Figure `json:"missing_value"`
+	Budget       Figure `json:"budget"`
 }
 
 // UnknownFigures are Figures none of which is known.
 func UnknownFigures() Figures {
-	return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure}
+	return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure}
 }
 
 // Of is the figure for one reason.
@@ -231,6 +232,8 @@ func (f *Figures) Of(reason detectors.Uncounted) Figure {
 		return f.MissingField
 	case detectors.UncountedMissingValue:
 		return f.MissingValue
+	case detectors.UncountedBudget:
+		return f.Budget
 	}
 	return UnknownFigure
 }
@@ -254,6 +257,7 @@ func (n *NotCounted) Figures(rule string) Figures {
 	return Figures{
 		Late: of(detectors.UncountedLate), OutOfOrder: of(detectors.UncountedOutOfOrder),
 		MissingField: of(detectors.UncountedMissingField), MissingValue: of(detectors.UncountedMissingValue),
+		Budget: of(detectors.UncountedBudget),
 	}
 }
 

@@ -29,6 +29,7 @@ func TestWhatRulesDidNotCount(t *testing.T) {
 		{Router: "a", Rule: "flood", Reason: detectors.UncountedMissingField, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 40},
 		{Router: "b", Rule: "flood", Reason: detectors.UncountedMissingField, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 2},
 		{Router: "b", Rule: "other", Reason: detectors.UncountedMissingValue, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 3},
+		{Router: "b", Rule: "dear", Reason: detectors.UncountedBudget, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 222},
 	}
 	for _, events := range []int64{40, 44, 41} {
 		routed[0].Events = events
@@ -70,6 +71,7 @@ func TestWhatRulesDidNotCount(t *testing.T) {
 		{0, "flood", history.Figures{Late: 5, OutOfOrder: 10, MissingField: 46}},
 		{dawn.Add(2 * time.Minute), "flood", history.Figures{OutOfOrder: 1, MissingField: 46}},
 		{0, "other", history.Figures{MissingValue: 3}},
+		{0, "dear", history.Figures{Budget: 222}},
 		{0, "none", history.Figures{}},
 	} {
 		if got := figures(history.Live, tt.since, tt.rule); got != tt.want {
@@ -102,7 +104,7 @@ func TestUnknownFiguresAreNull(t *testing.T) {
 	f := history.UnknownFigures()
 	f.Late = 3
 	raw, err := json.Marshal(f)
-	if want := `{"late":3,"out_of_order":null,"missing_field":null,"missing_value":null}`; err != nil || string(raw) != want {
+	if want := `{"late":3,"out_of_order":null,"missing_field":null,"missing_value":null,"budget":null}`; err != nil || string(raw) != want {
 		t.Fatalf("%s, %v; want %s", raw, err, want)
 	}
 	var again history.Figures

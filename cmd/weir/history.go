@@ -80,6 +80,7 @@ func (a *app) asks() *asking.Program {
 func uncountedReasons() []detectors.Uncounted {
 	return []detectors.Uncounted{
 		detectors.UncountedLate, detectors.UncountedOutOfOrder, detectors.UncountedMissingField, detectors.UncountedMissingValue,
+		detectors.UncountedBudget,
 	}
 }
 

@@ -178,7 +178,7 @@ func (p *Pages) health(w http.ResponseWriter, r *http.Request) error {
 
 // known leaves out figures that are not known: the page says once that there are such.
 func known(f history.Figures) history.Figures {
-	for _, one := range []*history.Figure{&f.Late, &f.OutOfOrder, &f.MissingField, &f.MissingValue} {
+	for _, one := range []*history.Figure{&f.Late, &f.OutOfOrder, &f.MissingField, &f.MissingValue, &f.Budget} {
 		*one = max(0, *one)
 	}
 	return f

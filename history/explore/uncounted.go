@@ -22,6 +22,7 @@ func UncountedReasons() []string {
 	var names []string
 	for _, r := range []detectors.Uncounted{
 		detectors.UncountedLate, detectors.UncountedOutOfOrder, detectors.UncountedMissingField, detectors.UncountedMissingValue,
+		detectors.UncountedBudget,
 	} {
 		names = append(names, r.String())
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -85,14 +86,18 @@ func TestWhatRoutersLeftOutIsStoredOnce(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "seconds")) * time.Second)
 			fields, values := rapid.Int64Range(0, 3).Draw(t, "fields"), rapid.Int64Range(0, 3).Draw(t, "values")
+			beyond := rapid.Int64Range(0, 3).Draw(t, "beyond the budget")
 			tally.bump(func(st *Stats) {
 				r := st.Rules["r"]
 				r.Skipped += fields
 				r.Uncounted[distinctMissing] += values
+				r.Faults[condition.FaultBudget] += beyond
+				r.Faults[condition.FaultBudget-1] += values // which leaves nothing out that the rule watches
 				st.Rules["r"] = r
 			})
 			want["missing_field"] += fields
 			want["missing_value"] += values
+			want["budget"] += beyond
 			minutes[now-now%figuresMinute] = true
 			_ = figures.due(t.Context())
 		}
@@ -112,7 +117,8 @@ func TestWhatRoutersLeftOutIsStoredOnce(t *testing.T) {
 				t.Fatalf("a sum of the minute %s, %v", minute, err)
 			}
 		}
-		if store.shrunk != "" || got["missing_field"] != want["missing_field"] || got["missing_value"] != want["missing_value"] {
+		if store.shrunk != "" || got["missing_field"] != want["missing_field"] || got["missing_value"] != want["missing_value"] ||
+			got["budget"] != want["budget"] {
 			t.Fatalf("stored %v, want %v; a sum that shrank: %q", got, want, store.shrunk)
 		}
 	})

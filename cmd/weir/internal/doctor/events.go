@@ -82,6 +82,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 	}
 	found = append(append(found, s.judgeKeys()...), s.judgeFormat()...)
 	found = append(found, s.judgeKnownGood()...)
+	found = append(found, s.judgeBudget()...)
 	return append(found, s.judgeVerdicts(), s.judgeMatches())
 }
 
@@ -291,7 +292,7 @@ func (s *sampled) judgeVerdicts() Finding {
 func (s *sampled) judgeMatches() Finding {
 	var idle []string
 	for i := range s.routing.Rules {
-		if s.byRule[i].matched == 0 && !s.routing.Rules[i].Pending && len(s.unfilled(i)) == 0 {
+		if s.byRule[i].matched+s.byRule[i].budget == 0 && !s.routing.Rules[i].Pending && len(s.unfilled(i)) == 0 {
 			idle = append(idle, s.routing.Rules[i].ID)
 		}
 	}

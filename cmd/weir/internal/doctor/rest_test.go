@@ -219,3 +219,37 @@ func TestDoctorTellsWhereIdentitiesDiffer(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, all)
 	}
 }
+
+// TestRulesBeyondTheBudgetAreNamed: what is not judged is no rule that matches nothing.
+func TestRulesBeyondTheBudgetAreNamed(t *testing.T) {
+	routing := &rules.Routing{
+		Stream: history.Live, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s",
+		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
+	}
+	for i := range 60 {
+		d := rules.Document{ID: fmt.Sprintf("dear-%02d", i), Owner: "one", Limit: 2, Window: time.Minute,
+			Key: []traffic.KeyField{{Field: traffic.FieldDevice}}, Missing: rules.MissingSkip}
+		d.Match.When = fmt.Sprintf(`event.user_agent.matches("(?i)bot%d[/ ][0-9]+") || true`, i)
+		v, _ := rules.NextVersion(nil, d)
+		routing.Rules = append(routing.Rules, v)
+	}
+	at := traffic.At(time.Date(2026, 11, 21, 5, 6, 7, 0, time.UTC))
+	judged := func(agent int) (budget []Finding, matches Finding) {
+		t.Helper()
+		s, err := readSample([]traffic.Message{{Appended: at, Value: fmt.Appendf(nil,
+			`{"v":1,"time":"2026-11-21T05:06:05Z","ip":"192.0.2.1","device":"tv-1","user_agent":%q}`,
+			strings.Repeat("x", agent))}}, routing, nil, detectors.DefaultIdleMargin)
+		if err != nil || s.good != 1 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		return s.judgeBudget(), s.judgeMatches()
+	}
+	if budget, matches := judged(60); len(budget) != 0 || matches.Status != OK {
+		t.Errorf("a short user agent: %v, %v", budget, matches)
+	}
+	budget, matches := judged(8000)
+	if len(budget) != 1 || budget[0].Status != Warn || !strings.Contains(budget[0].Found, "dear-59") &&
+		!strings.Contains(budget[0].Found, "more") || matches.Status != OK {
+		t.Errorf("a long one: %v, %v; allowed: that rules are beyond the budget", budget, matches)
+	}
+}

@@ -6,9 +6,12 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -41,6 +44,7 @@ type sampled struct {
 // ruleSample is how many of the events a rule matches, and how many of those lack each field of its key.
 type ruleSample struct {
 	matched int
+	budget  int            // conditions of the rule were not judged
 	lacking map[string]int // by the field's name
 }
 
@@ -107,11 +111,19 @@ func (s *sampled) match(got *route.Explanation) {
 		}
 		of := &s.byRule[r.Index]
 		of.matched++
+		if r.TierFault == condition.FaultBudget {
+			of.budget++
+		}
 		for _, k := range r.Lacking {
 			if of.lacking == nil {
 				of.lacking = map[string]int{}
 			}
 			of.lacking[k.String()]++
+		}
+	}
+	for i := range got.Turned {
+		if got.Turned[i].Fault == condition.FaultBudget {
+			s.byRule[got.Turned[i].Index].budget++
 		}
 	}
 	q := got.Request
@@ -171,4 +183,23 @@ func (s *sampled) inShadow() []string {
 		}
 	}
 	return out
+}
+
+// judgeBudget names the rules whose conditions are not judged of some of the events: together they cost too much for
+// those.
+func (s *sampled) judgeBudget() []Finding {
+	var beyond []string
+	most := 0
+	for i := range s.byRule {
+		if n := s.byRule[i].budget; n > 0 {
+			beyond, most = append(beyond, s.routing.Rules[i].ID), max(most, n)
+		}
+	}
+	if len(beyond) == 0 {
+		return nil
+	}
+	return []Finding{warning("conditions", "let match hold fewer requests, or ask less of long texts in when "+
+		"(docs/rules.md#when); weir rules explain shows it of one event",
+		"of the newest %s, up to %d were beyond what conditions may cost together, and not judged by: %s",
+		plural.Of(s.good, "event"), most, terminal.FirstFew(beyond))}
 }

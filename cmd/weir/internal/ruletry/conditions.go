@@ -173,6 +173,9 @@ func tierRows(x *explained) [][]string {
 	taken := ""
 	for _, t := range x.Tiers {
 		switch {
+		case t.Judged == nil && taken == "":
+			out = append(out, []string{t.Name, oneLine(t.When), "it is not judged: budget", "-"})
+			continue
 		case t.Judged == nil:
 			out = append(out, []string{t.Name, oneLine(t.When), "not asked, since " + taken + " holds", "-"})
 			continue

@@ -62,6 +62,7 @@ type explained struct {
 	record    *detectors.Keyed // nil: it feeds no window
 	tier      int
 	dead      bool // it cannot be read
+	unjudged  bool // match.when was not judged: see beside
 }
 
 // keyPart is one field of the rule's key, and what the event has for it.
@@ -111,7 +112,11 @@ func (x *explainer) run(h *Host, c *config.Config, rule string) error {
 		Format: rules.Format{Name: x.format, Map: x.fields(c), MaxEventBytes: c.Events.MaxEventBytes}, KnownGood: x.good,
 	}
 	routing.WithAllow(set.AllowLists)
-	all, err := explainAll(routing, lines)
+	beside, err := newBeside(routing, docs, at)
+	if err != nil {
+		return err
+	}
+	all, err := explainAll(routing, beside, lines)
 	if err != nil {
 		return err
 	}
@@ -199,7 +204,7 @@ func readEvents(r io.Reader, most int) ([][]byte, error) {
 }
 
 // explainAll explains events in their order to the only rule of a routing version.
-func explainAll(r *rules.Routing, lines [][]byte) ([]explained, error) {
+func explainAll(r *rules.Routing, all *beside, lines [][]byte) ([]explained, error) {
 	whole, err := route.NewFileExplainer(r)
 	if err != nil {
 		return nil, err
@@ -210,7 +215,7 @@ func explainAll(r *rules.Routing, lines [][]byte) ([]explained, error) {
 	}
 	v, extras := &r.Rules[0], r.Extras()
 	now := traffic.Time(time.Now().UnixMicro())
-	all := make([]explained, 0, len(lines))
+	out := make([]explained, 0, len(lines))
 	for i, line := range lines {
 		x := explained{Line: i + 1, Limit: v.Limit, Clauses: []clauseAsked{}, Key: []keyPart{}}
 		got := whole.Explain(&traffic.Message{Value: line, Appended: now})
@@ -223,14 +228,20 @@ func explainAll(r *rules.Routing, lines [][]byte) ([]explained, error) {
 			if err := x.judgeGood(r.KnownGood, whole, &got); err != nil {
 				return nil, err
 			}
+			fits := all.fits(line, now)
+			if !fits {
+				x.beyond(v)
+			}
 			if x.Counts {
 				x.keep(reader.Read(line), got.Request.Time)
 			}
 		}
-		x.Why = why(&got, &x)
-		all = append(all, x)
+		if x.Why = why(&got, &x); x.unjudged {
+			x.Why = whyBeyond
+		}
+		out = append(out, x)
 	}
-	return all, countAll(v, all)
+	return out, countAll(v, out)
 }
 
 // read takes over what routers make of the event. extra has what it has beside its identity.

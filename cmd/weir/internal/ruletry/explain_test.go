@@ -143,7 +143,7 @@ func TestCountsAreThoseOfTheDefinitions(t *testing.T) {
 		all, err := explainAll(&rules.Routing{
 			Stream: "x", Number: 1, RecordFormat: rules.ReadingRecordFormat, SecretID: "explain", Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(),
 			Format: rules.Format{Name: format.Weir, MaxEventBytes: format.DefaultMaxEventBytes},
-		}, lines)
+		}, &beside{}, lines)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func FuzzExplain(f *testing.F) {
 		all, err := explainAll(&rules.Routing{
 			Stream: "x", Number: 1, RecordFormat: rules.ReadingRecordFormat, SecretID: "explain", Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(),
 			Format: rules.Format{Name: format.Weir, MaxEventBytes: format.DefaultMaxEventBytes},
-		}, lines)
+		}, &beside{}, lines)
 		if err != nil || len(all) != len(lines) {
 			t.Fatalf("%d of %d lines, %v", len(all), len(lines), err)
 		}
@@ -350,5 +350,57 @@ not counted: the allow list partners lets it pass: a partner
 	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) != 6 || all[0].Why != "allowed" || all[0].Counts ||
 		*all[0].Allowed != (letPass{"offices", `cidr "192.0.2.0/24"`, "our office", all[3].Time}) || all[3].Allowed != nil || all[5].Allowed.Until != 0 {
 		t.Errorf("%v, %v: %s", err, got.err, got.stdout)
+	}
+}
+
+// TestExplainKnowsTheBudget: whether a condition is judged follows from the conditions of all rules that are given, as it
+// does where events are routed.
+func TestExplainKnowsTheBudget(t *testing.T) {
+	dir := t.TempDir()
+	const many = 60
+	rule := func(id, owner, more string) string {
+		return "id: " + id + "\nowner: " + owner + "\nmatch: {path: /x" + more + "}\nkey: [device]\nlimit: 2\nwindow: 5m\n"
+	}
+	var texts []string
+	for i := range many {
+		texts = append(texts, rule(fmt.Sprintf("dear-%02d", i), "one",
+			fmt.Sprintf(`, when: 'event.user_agent.matches("(?i)bot%d[/ ][0-9]+") || true'`, i)))
+	}
+	texts = append(texts, rule("other", "two", `, when: 'event.user_agent.matches("(?i)cat[/ ][0-9]+") || true'`), rule("plain", "one", ""),
+		strings.TrimSuffix(rule("tiered", "one", ""), "limit: 2\nwindow: 5m\n")+
+			"limit: 2\nwindow: 5m\ntiers:\n  - {when: 'event.user_agent.matches(\"(?i)fox[/ ][0-9]+\") || event.user_agent.matches(\"(?i)elk[/ ][0-9]+\")', limit: 9}\n")
+	write(t, dir, map[string]string{"all.yaml": strings.Join(texts, "---\n"), "alone.yaml": texts[many-1]})
+	explained := func(id, file string, agent int) explained {
+		t.Helper()
+		events := event(0, `"device":"tv-1","method":"GET","path":"/x","user_agent":"`+strings.Repeat("x", agent)+`"`)
+		got := call(t, "json", events, "explain", id, "-f", filepath.Join(dir, file), "--event", "-")
+		var all []explained
+		if err := json.Unmarshal([]byte(got.stdout), &all); got.err != nil || err != nil || len(all) != 1 {
+			t.Fatalf("%s: %v, %v, %s", id, got.err, err, got.stdout)
+		}
+		return all[0]
+	}
+	last := fmt.Sprintf("dear-%02d", many-1)
+	for _, c := range []struct {
+		rule, file string
+		agent      int
+		counts     bool
+	}{
+		{last, "all.yaml", 60, true}, {last, "alone.yaml", 8000, true}, {last, "all.yaml", 8000, false},
+		{"dear-00", "all.yaml", 8000, true}, {"other", "all.yaml", 8000, true}, {"plain", "all.yaml", 8000, true},
+	} {
+		x := explained(c.rule, c.file, c.agent)
+		if x.Counts != c.counts || x.Watched != c.counts || (x.Why == whyBeyond) == c.counts {
+			t.Errorf("%s of %s, a user agent of %d: got counted %v, %q; allowed: %v", c.rule, c.file, c.agent, x.Counts,
+				x.Why, c.counts)
+		}
+		for _, clause := range x.Clauses {
+			if clause.Name == "match.when" && clause.Held != c.counts {
+				t.Errorf("%s of %s: match.when: %+v; allowed: held %v", c.rule, c.file, clause, c.counts)
+			}
+		}
+	}
+	if x := explained("tiered", "all.yaml", 8000); !x.Counts || x.Unjudged != "budget" || x.Limit != 9 {
+		t.Errorf("tiers: got %+v; allowed: counted by the greatest limit", x)
 	}
 }

@@ -121,13 +121,15 @@ func (p *replay) ruleSummaries(ctx context.Context) []ReplayedRule {
 		if missedErr == nil {
 			figures = missed.Figures(id)
 		}
-		figures.MissingField, figures.MissingValue = history.UnknownFigure, history.UnknownFigure
+		figures.MissingField, figures.MissingValue, figures.Budget = history.UnknownFigure, history.UnknownFigure,
+			history.UnknownFigure
 		if p.router != nil {
 			st := p.router.Stats().Rules[id]
 			out[i].routed(&st)
 			left := st.LeftOut()
 			figures.MissingField = history.Figure(left[detectors.UncountedMissingField])
 			figures.MissingValue = history.Figure(left[detectors.UncountedMissingValue])
+			figures.Budget = history.Figure(left[detectors.UncountedBudget])
 		}
 		out[i].Uncounted = figures
 	}
