@@ -18,7 +18,6 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/orders"
-	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 )
@@ -170,12 +169,12 @@ An entry that is there gets the new end and reason.`,
   weir never-block add 2001:db8:7::/48 --until 2027-01-01T00:00:00Z --reason "a partner moves"`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			end, err := readEnd(until, time.Now())
+			length, end, err := usage.End("until", until)
 			if err != nil {
 				return err
 			}
-			return a.changeNeverBlock(cmd, act.by, acts.NeverRequest{Entries: args, Until: acts.End(end),
-				Reason: act.reason})
+			return a.changeNeverBlock(cmd, act.by, acts.NeverRequest{Entries: args, For: length,
+				Until: acts.End(end), Reason: act.reason})
 		}),
 	}
 	c.Flags().StringVar(&until, "until", "",
@@ -267,19 +266,4 @@ made. Addresses that are nobody's in particular (loopback, private, link-local, 
 			})
 		}),
 	}
-}
-
-// readEnd reads the end of an entry: a duration from now, or a time; 0 for none.
-func readEnd(text string, now time.Time) (traffic.Time, error) {
-	if text == "" {
-		return 0, nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if d, derr := duration.Parse(text); derr == nil {
-		t, err = now.Add(d), nil
-	}
-	if err != nil || !t.After(now) {
-		return 0, usage.Errorf("--until: got %q; allowed: a duration like 90m, 24h or 30d, or a time after now like 2027-01-31T12:00:00Z", text)
-	}
-	return traffic.At(t), nil
 }

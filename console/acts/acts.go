@@ -76,7 +76,8 @@ type Rules interface {
 	SetMode(ctx context.Context, c rulestore.ModeChange) (rulestore.ModeSet, error)
 	RaiseLimit(ctx context.Context, c rulestore.LimitChange) (rulestore.LimitSet, error)
 	Apply(ctx context.Context, docs []rulestore.Document, author, reason string, opts rulestore.ApplyOptions) (rulestore.Plan, error)
-	ChangeAllowList(ctx context.Context, id string, by audit.Entry, change func(*rules.AllowList) error) (rulestore.AllowChange, error)
+	ChangeAllowList(ctx context.Context, id string, by audit.Entry,
+		change func(l *rules.AllowList, now traffic.Time) error) (rulestore.AllowChange, error)
 	ResetCounter(ctx context.Context, c rulestore.CounterReset) (rulestore.CounterResetDone, error)
 	// Overtake numbers what is stored above what others name.
 	Overtake(ctx context.Context, named rulestore.Named, by, via, decided string) (rulestore.Overtaken, error)

@@ -24,37 +24,10 @@ type AllowRequest struct {
 	Remove bool   `json:"remove,omitempty"`
 	// Entries are the sources. What is added gets the request's reason; what is removed is found by kind and value alone.
 	Entries []AllowSource `json:"entries"`
-	// Until is when added entries end.
+	// For is how long added entries last, and Until when they end: one of them, or neither for no end.
+	For    string `json:"for,omitempty"`
 	Until  End    `json:"until,omitzero"`
 	Reason string `json:"reason"`
-}
-
-// End is when something ends; the zero value: never. Whoever names a time never means that: the Unix epoch, which has
-// the number of the zero value, is read as the moment before it.
-type End traffic.Time
-
-// MarshalText writes e as traffic.Time does.
-func (e End) MarshalText() ([]byte, error) { return traffic.Time(e).MarshalText() }
-
-// UnmarshalText reads what traffic.Time does.
-func (e *End) UnmarshalText(b []byte) error {
-	var t traffic.Time
-	if err := t.UnmarshalText(b); err != nil {
-		return err
-	}
-	if t == 0 {
-		t = -1
-	}
-	*e = End(t)
-	return nil
-}
-
-// over reports whether e has come by now, as an error about the member until.
-func (e End) over(now traffic.Time) error {
-	if t := traffic.Time(e); t != 0 && t <= now {
-		return &Invalid{Field: "until", Got: t.String(), Allowed: "a time after now, " + now.String()}
-	}
-	return nil
 }
 
 // AllowSource is what an entry of an allow list names.
@@ -87,16 +60,20 @@ func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRe
 	if err := CheckReason(r.Reason); err != nil {
 		return AllowDone{}, err
 	}
-	entries, err := r.entries(s.o.Clock())
+	entries, err := r.entries()
+	if err != nil {
+		return AllowDone{}, err
+	}
+	lasts, err := readLasting(r.For, r.Until)
 	if err != nil {
 		return AllowDone{}, err
 	}
 	if err := access.MayAny(actor, access.Allow); err != nil {
 		return AllowDone{}, err
 	}
-	action, change := "add-entry", addEntries(entries)
+	action := "add-entry"
 	if r.Remove {
-		action, change = "remove-entry", removeEntries(entries)
+		action = "remove-entry"
 	}
 	within := bounded{s.o.Bounds, actor, access.Allow}
 	by, err := within.naming(ctx, s.o.Rules, r.List)
@@ -104,14 +81,17 @@ func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRe
 		return AllowDone{}, err
 	}
 	entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: action, Reason: r.Reason}
-	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, entry, func(l *rules.AllowList) error {
+	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, entry, func(l *rules.AllowList, now traffic.Time) error {
 		if err := access.May(actor, access.Allow, l.Owner); err != nil {
 			return err
 		}
 		if err := within.list(l.ID, l.Owner, by...); err != nil {
 			return err
 		}
-		return change(l)
+		if r.Remove {
+			return removeEntries(l, entries)
+		}
+		return addEntries(l, entries, lasts, now)
 	})
 	if err != nil {
 		return AllowDone{}, s.misnamedList(ctx, r.List, s.o.Masking.unnamed(actor, err))
@@ -127,12 +107,9 @@ func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRe
 }
 
 // entries are those that the request names.
-func (r *AllowRequest) entries(now traffic.Time) ([]rules.AllowEntry, error) {
+func (r *AllowRequest) entries() ([]rules.AllowEntry, error) {
 	if len(r.Entries) == 0 {
 		return nil, &Invalid{Field: "entries", Got: "none", Allowed: "at least one, with kind and value"}
-	}
-	if err := r.Until.over(now); err != nil && !r.Remove {
-		return nil, err
 	}
 	out := make([]rules.AllowEntry, len(r.Entries))
 	for i, e := range r.Entries {
@@ -142,7 +119,7 @@ func (r *AllowRequest) entries(now traffic.Time) ([]rules.AllowEntry, error) {
 		if e.Value == "" {
 			return nil, &Invalid{Field: fmt.Sprintf("entries[%d].value", i), Got: "", Allowed: "an address prefix for cidr, else the value of the field"}
 		}
-		out[i] = rules.AllowEntry{Kind: e.Kind, Value: e.Value, Until: traffic.Time(r.Until), Reason: r.Reason}
+		out[i] = rules.AllowEntry{Kind: e.Kind, Value: e.Value, Reason: r.Reason}
 		if p, ok := out[i].Prefix(); ok {
 			out[i].Value = p.String()
 		}
@@ -158,30 +135,32 @@ func kinds() string {
 	return strings.Join(names, ", ")
 }
 
-func addEntries(entries []rules.AllowEntry) func(*rules.AllowList) error {
-	return func(l *rules.AllowList) error {
-		for _, e := range entries {
-			if i := findEntry(l, &e); i >= 0 {
-				l.Entries[i] = e
-			} else {
-				l.Entries = append(l.Entries, e)
-			}
-		}
-		return nil
+// addEntries gives each entry its end, by the clock of the store.
+func addEntries(l *rules.AllowList, entries []rules.AllowEntry, lasts lasting, now traffic.Time) error {
+	until, err := lasts.end(now)
+	if err != nil {
+		return err
 	}
+	for _, e := range entries {
+		e.Until = until
+		if i := findEntry(l, &e); i >= 0 {
+			l.Entries[i] = e
+		} else {
+			l.Entries = append(l.Entries, e)
+		}
+	}
+	return nil
 }
 
-func removeEntries(entries []rules.AllowEntry) func(*rules.AllowList) error {
-	return func(l *rules.AllowList) error {
-		for _, e := range entries {
-			i := findEntry(l, &e)
-			if i < 0 {
-				return absent(l, &e)
-			}
-			l.Entries = slices.Delete(l.Entries, i, i+1)
+func removeEntries(l *rules.AllowList, entries []rules.AllowEntry) error {
+	for _, e := range entries {
+		i := findEntry(l, &e)
+		if i < 0 {
+			return absent(l, &e)
 		}
-		return nil
+		l.Entries = slices.Delete(l.Entries, i, i+1)
 	}
+	return nil
 }
 
 // findEntry is the place of e's source in l, -1 for none.

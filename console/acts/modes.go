@@ -200,10 +200,12 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 	return done, nil
 }
 
-// LimitRequest asks for a higher limit for requests before Until, in place of a raise that there was; Limit 0 ends that one.
+// LimitRequest asks for a higher limit, in place of a raise that there was: for so long from the database's now on, or for
+// requests before Until. Limit 0 ends that one.
 type LimitRequest struct {
 	Rule   string    `json:"rule"`
 	Limit  int       `json:"limit"`
+	For    string    `json:"for,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 	Reason string    `json:"reason"`
 	Seen   string    `json:"seen,omitempty"`
@@ -214,19 +216,15 @@ func (s *Service) SetLimit(ctx context.Context, actor access.Actor, r LimitReque
 	if err := CheckReason(r.Reason); err != nil {
 		return rulestore.LimitSet{}, err
 	}
-	switch {
-	case r.Limit < 0:
-		return rulestore.LimitSet{}, &Invalid{Field: "limit", Got: fmt.Sprint(r.Limit), Allowed: "a whole number above the document's limit, or 0: as the document says"}
-	case r.Limit > 0 && r.Until.IsZero():
-		return rulestore.LimitSet{}, &Invalid{Field: "until", Got: "", Allowed: "when the raise ends, a time like 2026-12-24T18:00:00Z"}
-	case r.Limit == 0 && !r.Until.IsZero():
-		return rulestore.LimitSet{}, &Invalid{Field: "until", Got: r.Until.Format(time.RFC3339), Allowed: "none beside limit 0, which ends the raise now"}
+	length, err := r.length()
+	if err != nil {
+		return rulestore.LimitSet{}, err
 	}
 	if err := access.MayAny(actor, access.SetLimit); err != nil {
 		return rulestore.LimitSet{}, err
 	}
 	set, err := s.o.Rules.RaiseLimit(ctx, rulestore.LimitChange{
-		Rule: r.Rule, Limit: r.Limit, Until: r.Until, By: actor.Name, Via: actor.Via, Reason: r.Reason,
+		Rule: r.Rule, Limit: r.Limit, For: length, Until: r.Until, By: actor.Name, Via: actor.Via, Reason: r.Reason,
 		Check: s.o.checkWithin(actor, access.SetLimit, r.Seen),
 	})
 	if err != nil {
@@ -234,6 +232,28 @@ func (s *Service) SetLimit(ctx context.Context, actor access.Actor, r LimitReque
 	}
 	s.log(actor, access.SetLimit, "rule "+r.Rule)
 	return set, nil
+}
+
+// length checks what is asked for, and is how long the raise lasts; 0 where it is to end at a time, or ends now.
+func (r *LimitRequest) length() (time.Duration, error) {
+	const allowed = "when the raise ends, a time like 2026-12-24T18:00:00Z, or for: how long it lasts, like 2h"
+	lasts, err := readLasting(r.For, 0)
+	switch {
+	case r.Limit < 0:
+		return 0, &Invalid{Field: "limit", Got: fmt.Sprint(r.Limit),
+			Allowed: "a whole number above the document's limit, or 0: as the document says"}
+	case err != nil:
+		return 0, err
+	case r.Limit > 0 && r.For == "" && r.Until.IsZero():
+		return 0, &Invalid{Field: "until", Got: "", Allowed: allowed}
+	case r.For != "" && !r.Until.IsZero():
+		return 0, &Invalid{Field: "until", Got: r.Until.Format(time.RFC3339), Allowed: "one of for and until"}
+	case r.Limit == 0 && !r.Until.IsZero():
+		return 0, &Invalid{Field: "until", Got: r.Until.Format(time.RFC3339), Allowed: "none beside limit 0, which ends the raise now"}
+	case r.Limit == 0 && r.For != "":
+		return 0, &Invalid{Field: "for", Got: r.For, Allowed: "none beside limit 0, which ends the raise now"}
+	}
+	return lasts.length, nil
 }
 
 // versionOf gives a version among those of r.

@@ -20,7 +20,8 @@ type NeverRequest struct {
 	Remove bool `json:"remove,omitempty"`
 	// Entries are addresses and prefixes. What is removed is found by its prefix.
 	Entries []string `json:"entries"`
-	// Until is when added entries end.
+	// For is how long added entries last, and Until when they end: one of them, or neither for no end.
+	For    string `json:"for,omitempty"`
 	Until  End    `json:"until,omitzero"`
 	Reason string `json:"reason"`
 }
@@ -93,12 +94,16 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 	if err := access.May(actor, access.NeverBlock, ""); err != nil {
 		return NeverDone{}, err
 	}
-	prefixes, err := r.prefixes(s.o.Clock())
+	prefixes, err := r.prefixes()
 	if err != nil {
 		return NeverDone{}, err
 	}
-	change := orders.NeverChange{Prefixes: prefixes, Remove: r.Remove, Until: traffic.Time(r.Until), By: actor.Name,
-		Via: actor.Via, Reason: r.Reason}
+	lasts, err := readLasting(r.For, r.Until)
+	if err != nil {
+		return NeverDone{}, err
+	}
+	change := orders.NeverChange{Prefixes: prefixes, Remove: r.Remove, By: actor.Name, Via: actor.Via,
+		Reason: r.Reason, End: lasts.end}
 	if err := s.o.Orders.ChangeNever(ctx, change); err != nil {
 		return NeverDone{}, err
 	}
@@ -121,13 +126,10 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 }
 
 // prefixes are the entries of a request.
-func (r *NeverRequest) prefixes(now traffic.Time) ([]netip.Prefix, error) {
+func (r *NeverRequest) prefixes() ([]netip.Prefix, error) {
 	if len(r.Entries) == 0 || len(r.Entries) > maxNever {
 		return nil, &Invalid{Field: "entries", Got: fmt.Sprint(len(r.Entries)),
 			Allowed: fmt.Sprintf("1 to %d addresses or prefixes", maxNever)}
-	}
-	if err := r.Until.over(now); err != nil && !r.Remove {
-		return nil, err
 	}
 	out := make([]netip.Prefix, len(r.Entries))
 	for i, text := range r.Entries {

@@ -225,7 +225,9 @@ func TestWrongRequestsNameFieldAndAllowed(t *testing.T) {
 			"until": "1970-01-01T00:00:00Z"}, 400, "until"},
 		{"POST", "/api/v1/allow/office/entries", map[string]any{"reason": "x",
 			"entries": []any{map[string]any{"kind": "cidr", "value": "203.0.113.0/24"}},
-			"until":   "1970-01-01T00:00:00Z"}, 400, "until"},
+			"for":     "soon"}, 400, "for"},
+		{"POST", "/api/v1/rules/tokens/limit", map[string]any{"reason": "x", "limit": 9, "for": "2h",
+			"until": "2036-01-01T00:00:00Z"}, 400, "until"},
 		{"POST", "/api/v1/rules/tokens/release", map[string]any{"reason": "x", "subject": "no subject"}, 400, "subject"},
 		{"POST", "/api/v1/apply", map[string]any{"files": []any{}}, 400, "files"},
 	} {

@@ -269,23 +269,22 @@ func (p acting) entryAsked(r *http.Request, asked *acts.AllowRequest) error {
 		return &acts.Invalid{Field: "value", Got: shown.Text(r.PostFormValue("value")), Allowed: err.Error()}
 	}
 	asked.Entries = []acts.AllowSource{{Kind: kind, Value: value}}
-	if asked.Until, err = p.endAsked(r); err != nil {
+	if asked.For, err = lengthAsked(r); err != nil {
 		return err
 	}
 	asked.Reason, err = entryReason(r.PostFormValue("reason"))
 	return err
 }
 
-// endAsked is the end of what a form asks for a time; 0 where it asks for none.
-func (p acting) endAsked(r *http.Request) (acts.End, error) {
+// lengthAsked is what a form asks for a time; empty where it asks for none.
+func lengthAsked(r *http.Request) (string, error) {
 	length := strings.TrimSpace(r.PostFormValue("for"))
 	if length == "" {
-		return 0, nil
+		return "", nil
 	}
-	lasts, err := duration.ParseWhole(length)
-	if err != nil || lasts <= 0 {
-		return 0, &acts.Invalid{Field: "for", Got: shown.Text(length),
+	if lasts, err := duration.ParseWhole(length); err != nil || lasts <= 0 {
+		return "", &acts.Invalid{Field: "for", Got: shown.Text(length),
 			Allowed: "a time such as 30d, or nothing for no end"}
 	}
-	return acts.End(p.o.Clock().Add(lasts)), nil
+	return length, nil
 }

@@ -306,7 +306,7 @@ func (p acting) changeNever(w http.ResponseWriter, r *http.Request) error {
 		Reason: r.PostFormValue("reason")}, "never"
 	if gone := r.PostFormValue("remove"); gone != "" {
 		asked.Entries, asked.Remove, told = []string{gone}, true, "never-remove"
-	} else if asked.Until, err = p.endAsked(r); err != nil {
+	} else if asked.For, err = lengthAsked(r); err != nil {
 		return p.again(w, r, form, err)
 	}
 	if err = confirmed(r); err == nil {

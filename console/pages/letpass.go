@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -162,11 +163,12 @@ func (l *letting) request(r *http.Request, now traffic.Time) (*acts.AllowRequest
 		return nil, &acts.Invalid{Field: "list", Got: shown.Text(asked.List),
 			Allowed: "an allow list that the rule names"}
 	}
+	until := traffic.Time(0)
 	if length := lengths[n].length; length > 0 {
-		asked.Until = acts.End(now.Add(length))
+		asked.For, until = duration.Format(length), now.Add(length)
 	}
 	if e := l.entered(asked.List, l.parts[part]); e != nil &&
-		(e.Until == 0 || asked.Until != 0 && e.Until > traffic.Time(asked.Until)) {
+		(e.Until == 0 || until != 0 && e.Until > until) {
 		return nil, &acts.Invalid{Field: "pass", Got: shown.Text(pass),
 			Allowed: "nothing: it is in the list already, for longer; choose No to release its block alone"}
 	}

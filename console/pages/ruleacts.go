@@ -137,12 +137,12 @@ func (f *ruleForm) setLimit() (string, error) {
 			return "", &acts.Invalid{Field: "limit", Got: shown.Text(f.q.Get("limit")),
 				Allowed: "a whole number above the document's limit"}
 		}
-		end, err := f.endAsked(f.r)
-		if err != nil || end == 0 {
+		asked.For, err = lengthAsked(f.r)
+		if err != nil || asked.For == "" {
 			return "", &acts.Invalid{Field: "for", Got: shown.Text(f.q.Get("for")),
 				Allowed: "a time such as 2h, 31d at most"}
 		}
-		asked.Until, told = traffic.Time(end).Std(), "limit"
+		told = "limit"
 	}
 	_, err := f.o.Acts.SetLimit(f.r.Context(), f.see.visit.Actor, asked)
 	return told, err

@@ -40,8 +40,10 @@ func (e *AbsentError) Error() string {
 type NeverChange struct {
 	Prefixes        []netip.Prefix
 	Remove          bool
-	Until           traffic.Time // of those that are added; 0: they do not end
 	By, Via, Reason string
+	// End says when those that are added end, by the database's clock; 0: never. Its error refuses the change. Nil: they
+	// do not end.
+	End func(now traffic.Time) (traffic.Time, error)
 }
 
 // ChangeNever makes a change with its entries of the audit trail, all of it or nothing. An entry that is there is
@@ -52,8 +54,12 @@ func (s *Store) ChangeNever(ctx context.Context, c NeverChange) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('weir never block ' || current_schema(), 0))"); err != nil {
 			return err
 		}
+		until, err := c.until(ctx, tx)
+		if err != nil {
+			return err
+		}
 		for _, p := range c.Prefixes {
-			if err := c.one(ctx, tx, p); err != nil {
+			if err := c.one(ctx, tx, p, until); err != nil {
 				return err
 			}
 		}
@@ -70,7 +76,19 @@ func (s *Store) ChangeNever(ctx context.Context, c NeverChange) error {
 
 const holding = "removed_at IS NULL AND coalesce(until > now(), true)"
 
-func (c *NeverChange) one(ctx context.Context, tx pgx.Tx, p netip.Prefix) error {
+// until is when added entries end, by the clock at this moment: others may have been waited for.
+func (c *NeverChange) until(ctx context.Context, tx pgx.Tx) (traffic.Time, error) {
+	if c.End == nil || c.Remove {
+		return 0, nil
+	}
+	var now traffic.Time
+	if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(postgres.ScanTime(&now)); err != nil {
+		return 0, err
+	}
+	return c.End(now)
+}
+
+func (c *NeverChange) one(ctx context.Context, tx pgx.Tx, p netip.Prefix, ends traffic.Time) error {
 	before := audit.None
 	var until traffic.Time
 	switch err := tx.QueryRow(ctx, "SELECT until FROM never_block_entries WHERE prefix = $1 AND "+holding,
@@ -83,11 +101,11 @@ func (c *NeverChange) one(ctx context.Context, tx pgx.Tx, p netip.Prefix) error 
 		return &AbsentError{Prefix: p}
 	}
 	entry := audit.Entry{Actor: c.By, Via: c.Via, Action: "never-block", Object: "never-block " + p.String(),
-		Reason: c.Reason, Before: before, After: untilText(c.Until)}
+		Reason: c.Reason, Before: before, After: untilText(ends)}
 	statement, args := `INSERT INTO never_block_entries (prefix, until, added_by, via, reason) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (prefix) DO UPDATE SET until = excluded.until, added_by = excluded.added_by, via = excluded.via,
 			reason = excluded.reason,
-			added_at = excluded.added_at, removed_at = NULL, revision = excluded.revision`, []any{p, postgres.TimestampOrNull(c.Until), c.By, c.Via, c.Reason}
+			added_at = excluded.added_at, removed_at = NULL, revision = excluded.revision`, []any{p, postgres.TimestampOrNull(ends), c.By, c.Via, c.Reason}
 	if c.Remove {
 		entry.Action, entry.After = "never-block-remove", audit.None
 		statement, args = "UPDATE never_block_entries SET removed_at = now(), revision = nextval('never_block_revision') WHERE prefix = $1", []any{p}

@@ -9,8 +9,48 @@ import (
 
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/orders"
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
+
+// TestAnEntryLastsFromTheDatabasesNowOn: who waits for another change loses nothing of it, and what its end refuses is
+// not stored.
+func TestAnEntryLastsFromTheDatabasesNowOn(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Run(t, "SET search_path TO weir")
+	ctx, prefix := t.Context(), netip.MustParsePrefix("192.0.2.0/24")
+	ended := errors.New("has ended")
+	err := b.Orders.ChangeNever(ctx, orders.NeverChange{Prefixes: []netip.Prefix{prefix}, By: "ann", Reason: "x",
+		End: func(traffic.Time) (traffic.Time, error) { return 0, ended }})
+	if listed, lerr := b.Orders.NeverList(ctx); !errors.Is(err, ended) || lerr != nil || len(listed) != 0 {
+		t.Errorf("refused with %v, and %+v is stored, %v", err, listed, lerr)
+	}
+	b.Run(t, "SELECT pg_advisory_lock(hashtextextended('weir never block ' || current_schema(), 0))")
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Orders.ChangeNever(ctx, orders.NeverChange{Prefixes: []netip.Prefix{prefix}, By: "ann", Reason: "x",
+			End: func(now traffic.Time) (traffic.Time, error) { return now.Add(time.Hour), nil }})
+	}()
+	testbed.Eventually(t, 10*time.Second, func() error {
+		if b.Number(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 0 {
+			return errors.New("nobody waits")
+		}
+		return nil
+	})
+	var free time.Time
+	if err := b.Conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&free); err != nil {
+		t.Fatal(err)
+	}
+	b.Run(t, "SELECT pg_advisory_unlock_all()")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	listed, err := b.Orders.NeverList(ctx)
+	if err != nil || len(listed) != 1 || listed[0].Until.Std().Before(free.Add(time.Hour)) {
+		t.Errorf("%+v, %v; want an hour from %s on, when it had waited", listed, err, free)
+	}
+}
 
 // TestNeverBlockList: what is entered holds until it ends or is removed, each change has a greater revision, and a
 // change is made whole or not at all.
@@ -22,7 +62,7 @@ func TestNeverBlockList(t *testing.T) {
 	change := func(remove bool, until time.Duration, prefixes ...string) error {
 		c := orders.NeverChange{Remove: remove, By: "ann", Via: "local", Reason: "the office"}
 		if until != 0 {
-			c.Until = traffic.At(time.Now().Add(until))
+			c.End = func(now traffic.Time) (traffic.Time, error) { return now.Add(until), nil }
 		}
 		for _, p := range prefixes {
 			c.Prefixes = append(c.Prefixes, netip.MustParsePrefix(p))

@@ -140,7 +140,8 @@ func (e *AllowRefusedError) Error() string {
 // ChangeAllowList makes the next version of a list, which change makes from the newest, and publishes it to the live
 // stream. Where change changes nothing, no version is stored. The change is audited as by says: who, how he came, action and reason.
 // postgres.ErrNotFound is wrapped where there is no such list, and *AllowRefusedError is returned where a rule that blocks may block more.
-func (s *Store) ChangeAllowList(ctx context.Context, id string, by audit.Entry, change func(*rules.AllowList) error) (AllowChange, error) {
+func (s *Store) ChangeAllowList(ctx context.Context, id string, by audit.Entry,
+	change func(l *rules.AllowList, now traffic.Time) error) (AllowChange, error) {
 	var done AllowChange
 	err := s.db.Transact(ctx, fmt.Sprintf("changing allow list %q", id), func(tx pgx.Tx) error {
 		if _, err := begin(ctx, tx); err != nil {
@@ -156,7 +157,11 @@ func (s *Store) ChangeAllowList(ctx context.Context, id string, by audit.Entry, 
 		}
 		next := all[at].List
 		next.Entries = slices.Clone(next.Entries)
-		if err := change(&next); err != nil {
+		now, err := clock(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := change(&next, traffic.At(now)); err != nil {
 			return err
 		}
 		stored, err := loadRules(ctx, tx, "true")

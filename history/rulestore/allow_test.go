@@ -56,16 +56,16 @@ func routedLists(t *testing.T, b *historytest.Bed) string {
 	return strings.Join(out, " ")
 }
 
-func addEntry(e rules.AllowEntry) func(*rules.AllowList) error {
-	return func(l *rules.AllowList) error {
+func addEntry(e rules.AllowEntry) func(*rules.AllowList, traffic.Time) error {
+	return func(l *rules.AllowList, _ traffic.Time) error {
 		l.Entries = slices.DeleteFunc(l.Entries, func(o rules.AllowEntry) bool { return o.Kind == e.Kind && o.Value == e.Value })
 		l.Entries = append(l.Entries, e)
 		return nil
 	}
 }
 
-func dropEntry(value string) func(*rules.AllowList) error {
-	return func(l *rules.AllowList) error {
+func dropEntry(value string) func(*rules.AllowList, traffic.Time) error {
+	return func(l *rules.AllowList, _ traffic.Time) error {
 		l.Entries = slices.DeleteFunc(l.Entries, func(o rules.AllowEntry) bool { return o.Value == value })
 		return nil
 	}
@@ -192,10 +192,10 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 	if _, err := applied(t, b, rulestore.ApplyOptions{AllowLists: []rules.AllowList{list}}, named("alpha", "office"), named("beta", "office"), named("gamma")); err != nil {
 		t.Fatal(err)
 	}
-	change := func(f func(*rules.AllowList) error) (rulestore.AllowChange, error) {
+	change := func(f func(*rules.AllowList, traffic.Time) error) (rulestore.AllowChange, error) {
 		return b.Rules.ChangeAllowList(ctx, "office", audit.Entry{Action: "test", Actor: "ann", Reason: "test"}, f)
 	}
-	refused := func(what string, f func(*rules.AllowList) error) {
+	refused := func(what string, f func(*rules.AllowList, traffic.Time) error) {
 		t.Helper()
 		before := routedLists(t, b)
 		var r *rulestore.AllowRefusedError
@@ -208,7 +208,7 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := all[0].List
-		if err := f(&next); err != nil {
+		if err := f(&next, 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := applied(t, b, rulestore.ApplyOptions{AllowLists: []rules.AllowList{next}}); !errors.As(err, &r) || routedLists(t, b) != before {
@@ -218,7 +218,7 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 			t.Errorf("%s, planned: %+v, %v", what, plan, err)
 		}
 	}
-	free := func(what string, f func(*rules.AllowList) error) {
+	free := func(what string, f func(*rules.AllowList, traffic.Time) error) {
 		t.Helper()
 		if c, err := change(f); err != nil || c.Kind != rulestore.ChangeEdited {
 			t.Errorf("%s: %+v, %v", what, c, err)
@@ -232,12 +232,12 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 	promote(t, b, rules.ModeBlock, "alpha", "gamma")
 
 	refused("removed", dropEntry("192.0.2.0/24"))
-	refused("narrower", func(l *rules.AllowList) error {
-		_ = dropEntry("192.0.2.0/24")(l)
-		return addEntry(entry("192.0.2.0/25", 0))(l)
+	refused("narrower", func(l *rules.AllowList, _ traffic.Time) error {
+		_ = dropEntry("192.0.2.0/24")(l, 0)
+		return addEntry(entry("192.0.2.0/25", 0))(l, 0)
 	})
 	refused("an earlier end", addEntry(entry("192.0.2.0/24", traffic.At(now.Add(time.Hour)))))
-	refused("all", func(l *rules.AllowList) error { l.Entries = nil; return nil })
+	refused("all", func(l *rules.AllowList, _ traffic.Time) error { l.Entries = nil; return nil })
 	refused("before its end", dropEntry(soon.Value))
 	refused("ended an hour ago, and evidence may be older", dropEntry(hour.Value))
 
@@ -245,14 +245,14 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 	free("added", addEntry(entry("192.0.3.0/24", 0)))
 	free("what was added since is ended", addEntry(entry("192.0.3.0/24", traffic.At(now.Add(time.Hour)))))
 	free("and removed", dropEntry("192.0.3.0/24"))
-	free("wider", func(l *rules.AllowList) error {
-		_ = dropEntry("192.0.2.0/24")(l)
-		return addEntry(entry("192.0.2.0/23", 0))(l)
+	free("wider", func(l *rules.AllowList, _ traffic.Time) error {
+		_ = dropEntry("192.0.2.0/24")(l, 0)
+		return addEntry(entry("192.0.2.0/23", 0))(l, 0)
 	})
 	refused("what covers it since is removed", dropEntry("192.0.2.0/23"))
-	free("as it was", func(l *rules.AllowList) error {
-		_ = dropEntry("192.0.2.0/23")(l)
-		return addEntry(entry("192.0.2.0/24", 0))(l)
+	free("as it was", func(l *rules.AllowList, _ traffic.Time) error {
+		_ = dropEntry("192.0.2.0/23")(l, 0)
+		return addEntry(entry("192.0.2.0/24", 0))(l, 0)
 	})
 	free("a later end", addEntry(rules.AllowEntry{Kind: soon.Kind, Value: soon.Value, Reason: "longer", Until: soon.Until.Add(time.Hour)}))
 	free("back to its end", addEntry(soon))
@@ -272,7 +272,7 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 	refused("promoted anew", dropEntry("198.51.100.0/24"))
 	free("what this promotion had not", addEntry(entry("192.0.2.0/24", 0)))
 	free("may go", dropEntry("192.0.2.0/24"))
-	if c, err := change(func(*rules.AllowList) error { return nil }); err != nil || c.Kind != rulestore.ChangeUnchanged {
+	if c, err := change(func(*rules.AllowList, traffic.Time) error { return nil }); err != nil || c.Kind != rulestore.ChangeUnchanged {
 		t.Errorf("nothing: %+v, %v", c, err)
 	}
 	if _, err := b.Rules.ChangeAllowList(ctx, "ofice", audit.Entry{Action: "test", Actor: "ann", Reason: "x"}, dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Every error begins with what was being done, and names its rule or list once, but for the commands that it recommends.
@@ -70,8 +71,8 @@ func TestErrorsBeginAlike(t *testing.T) {
 }
 
 // setEntry makes the first entry of a list another address.
-func setEntry(value string) func(*rules.AllowList) error {
-	return func(l *rules.AllowList) error {
+func setEntry(value string) func(*rules.AllowList, traffic.Time) error {
+	return func(l *rules.AllowList, _ traffic.Time) error {
 		l.Entries[0].Value = value
 		return nil
 	}

@@ -48,7 +48,7 @@ func letting(prune bool, cidrs ...string) path {
 }
 
 // listed changes the list office.
-func listed(change func(*rules.AllowList) error) path {
+func listed(change func(*rules.AllowList, traffic.Time) error) path {
 	return func(b trial) {
 		_, _ = b.Rules.ChangeAllowList(b.t.Context(), "office", audit.Entry{Action: "path", Actor: "ann", Reason: "path"}, change)
 	}
@@ -155,10 +155,10 @@ func ways() map[string][]path {
 		},
 		"ChangeAllowList": {
 			listed(dropEntry("192.0.2.0/24")),
-			listed(func(l *rules.AllowList) error { l.Entries = nil; return nil }),
-			listed(func(l *rules.AllowList) error {
-				_ = dropEntry("192.0.2.0/24")(l)
-				return addEntry(rules.AllowEntry{Kind: rules.AllowCIDR, Value: "192.0.2.0/25", Reason: "half"})(l)
+			listed(func(l *rules.AllowList, _ traffic.Time) error { l.Entries = nil; return nil }),
+			listed(func(l *rules.AllowList, _ traffic.Time) error {
+				_ = dropEntry("192.0.2.0/24")(l, 0)
+				return addEntry(rules.AllowEntry{Kind: rules.AllowCIDR, Value: "192.0.2.0/25", Reason: "half"})(l, 0)
 			}),
 			listed(addEntry(rules.AllowEntry{Kind: rules.AllowCIDR, Value: "192.0.2.0/24", Reason: "ends", Until: traffic.At(time.Now())})),
 			listed(addEntry(rules.AllowEntry{Kind: rules.AllowCIDR, Value: "203.0.113.0/24", Reason: "more"})),

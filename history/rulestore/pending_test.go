@@ -2,6 +2,7 @@ package rulestore_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -301,6 +303,51 @@ func TestAPlanThatWasOvertaken(t *testing.T) {
 	}
 	if _, err := b.Rules.Apply(t.Context(), historytest.Documents(d), "ann", "", rulestore.ApplyOptions{Shown: &plan}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A raise for a while lasts from the database's now on: who waits for another change loses nothing of it.
+func TestARaiseLastsFromTheDatabasesNowOn(t *testing.T) {
+	t.Parallel()
+	b := newTrial(t)
+	tx, err := b.Conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE weir.rule_versions, weir.streams IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		set rulestore.LimitSet
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		set, err := b.Rules.RaiseLimit(t.Context(), rulestore.LimitChange{Rule: "flood", Limit: 9, For: time.Hour, By: "ann"})
+		done <- answer{set, err}
+	}()
+	testbed.Eventually(t, 10*time.Second, func() error {
+		var waiting int
+		err := tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
+		if err == nil && waiting == 0 {
+			err = errors.New("nobody waits")
+		}
+		return err
+	})
+	var free time.Time
+	if err := tx.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&free); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-done; got.err != nil || got.set.Raised == nil || got.set.Raised.Until.Before(free.Add(time.Hour)) {
+		t.Errorf("%+v, %v; want an hour from %s on, when it had waited", got.set.Raised, got.err, free)
+	}
+	for name, length := range map[string]time.Duration{"backward": -time.Hour, "too far": 32 * 24 * time.Hour} {
+		if _, err := b.Rules.RaiseLimit(t.Context(), rulestore.LimitChange{Rule: "flood", Limit: 9, For: length, By: "ann"}); err == nil {
+			t.Errorf("%s: a raise for %s was taken", name, length)
+		}
 	}
 }
 

@@ -29,10 +29,12 @@ type Raised struct {
 // In reports whether the limit is raised at now.
 func (u *Raised) In(now time.Time) bool { return u != nil && now.Before(u.Until) }
 
-// LimitChange asks for a higher limit for events before Until, in place of a raise that there was; Limit 0 ends that one.
+// LimitChange asks for a higher limit, in place of a raise that there was: for events before Until, or, where For is not
+// 0, before so long from the database's now on. Limit 0 ends a raise.
 type LimitChange struct {
 	Rule   string
 	Limit  int
+	For    time.Duration
 	Until  time.Time
 	By     string
 	Via    string // as of a ModeChange
@@ -98,6 +100,9 @@ func (r *Rule) raise(ctx context.Context, tx pgx.Tx, c LimitChange, now time.Tim
 			return false, err
 		}
 		return true, audit.Write(ctx, tx, entry)
+	}
+	if c.For != 0 {
+		c.Until = now.Add(c.For)
 	}
 	c.Until = c.Until.UTC().Truncate(time.Microsecond)
 	if err := r.mayRaise(c, now); err != nil {

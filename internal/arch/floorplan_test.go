@@ -272,9 +272,9 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/versions": {
 		what: "weir rules diff, history, rollback, export, set-limit, try",
-		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/subject",
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject",
 			"cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "console/api", "history/audit",
-			"history/rulestore", "internal/plural", "rules"},
+			"history/rulestore", "internal/duration", "internal/plural", "rules"},
 		tests: []string{"traffic"},
 	},
 	"cmd/weir/internal/asking": {
@@ -336,7 +336,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/allow": {
 		what: "weir allow: the commands about allow lists",
 		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject", "cmd/weir/internal/terminal",
-			"cmd/weir/internal/usage", "console/acts", "console/api", "history/rulestore", "internal/duration",
+			"cmd/weir/internal/usage", "console/acts", "console/api", "history/rulestore",
 			"rules", "traffic"},
 	},
 	"cmd/weir/internal/people": {
@@ -374,7 +374,7 @@ var plan = map[string]room{
 		"internal/plural", "traffic"}},
 	"cmd/weir/internal/usage": {
 		what:    "mistakes of a command line, and its flags",
-		imports: []string{"cmd/weir/internal/terminal", "internal/duration", "rules"},
+		imports: []string{"cmd/weir/internal/terminal", "internal/duration", "rules", "traffic"},
 	},
 	"cmd/weir/internal/metrics": {
 		what: "docs/metrics.md held to the registries of an installation; tests only",

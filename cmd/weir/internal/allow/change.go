@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +14,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
-	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 )
 
 func (p *Program) add() *cobra.Command {
@@ -39,7 +36,7 @@ them.`,
 	var act func() (by, reason string)
 	c.RunE = p.Does(func(cmd *cobra.Command, args []string) error {
 		by, reason := act()
-		end, err := parseUntil(until, time.Now())
+		length, end, err := usage.End("until", until)
 		if err != nil {
 			return err
 		}
@@ -49,7 +46,7 @@ them.`,
 		}
 		return p.WithDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
 			done, err := d.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries,
-				Until: acts.End(end), Reason: reason})
+				For: length, Until: acts.End(end), Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}
@@ -114,24 +111,6 @@ func parseSources(words []string) ([]acts.AllowSource, error) {
 		out = append(out, acts.AllowSource{Kind: e.Kind, Value: e.Value})
 	}
 	return out, nil
-}
-
-// parseUntil reads the end of an entry: a duration from now, or a time; 0 for none.
-func parseUntil(text string, now time.Time) (traffic.Time, error) {
-	if text == "" {
-		return 0, nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if d, derr := duration.Parse(text); derr == nil {
-		t, err = now.Add(d), nil
-	}
-	if err != nil {
-		return 0, usage.Errorf("--until: got %q; allowed: a duration like 90m, 24h or 30d, or a time like 2027-01-31T12:00:00Z", text)
-	}
-	if !t.After(now) {
-		return 0, usage.Errorf("--until: got %s, which is past now, %s; allowed: a time after", text, now.UTC().Format(time.RFC3339))
-	}
-	return traffic.At(t), nil
 }
 
 // report is what --output json shows of a change: the blocks that hold all the same with the commands that release them.

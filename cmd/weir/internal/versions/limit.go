@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/cmd/weir/internal/desk"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/duration"
 )
 
 func setLimitCommand(h *Host) *cobra.Command {
@@ -77,7 +77,7 @@ func limitChange(args []string, until string, length time.Duration, end bool) (c
 	case (until == "") == (length == 0):
 		return c, usage.Errorf("got %s; allowed: one of --until and --for", map[bool]string{true: "neither --until nor --for", false: "--until and --for"}[until == ""])
 	case length != 0:
-		c.Until = service.Now().Std().Add(length)
+		c.For = duration.Format(length)
 		return c, nil
 	}
 	if c.Until, err = time.Parse(time.RFC3339, until); err != nil {

@@ -57,7 +57,8 @@ func TestLimitChange(t *testing.T) {
 		switch {
 		case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
 			t.Errorf("%s: %v, want %q", name, err, test.says)
-		case test.says == "" && (err != nil || c.Rule != "r" || test.end != (c.Limit == 0) || test.end != c.Until.IsZero()):
+		case test.says == "" && (err != nil || c.Rule != "r" || test.end != (c.Limit == 0) ||
+			(test.until == "") != c.Until.IsZero() || (test.length != 0) != (c.For == "1h")):
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
 	}
