@@ -13,8 +13,9 @@ import (
 // Uncounted is why a rule did not count an event that it watches.
 type Uncounted uint8
 
-// The reasons. An event has at most one of them for a rule. ROUTE leaves out events that lack a field or a value, and those
-// beyond the budget of conditions, and keeps count of them: they cost no keyed records. A Partition leaves out the others.
+// The reasons. An event has at most one of them for a rule. ROUTE leaves out events that lack a field or a value, and
+// those beyond the budget of conditions, and keeps count of them: they cost no keyed records. A Partition leaves out
+// the others.
 const (
 	UncountedLate         Uncounted = iota // more than the rule's lateness behind its source partition, or the watermark
 	UncountedOutOfOrder                    // on time, but older than what the algorithm's memory of its key can still place

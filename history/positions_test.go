@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/ingest"
 )
 
-// A position takes the place of the one before, and of no other: who holds to one that the database does not have is told
-// what it has. Stages and streams have their own.
+// A position takes the place of the one before, and of no other: who holds to one that the database does not have is
+// told what it has. Stages and streams have their own.
 func TestPositionsTakeThePlaceOfThoseBefore(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -29,7 +29,8 @@ func TestPositionsTakeThePlaceOfThoseBefore(t *testing.T) {
 	kept(map[int]int64{})
 	keep([]ingest.Kept{{Partition: 0, Before: -1, Now: 7}, {Partition: 3, Before: -1, Now: 0}}, map[int]int64{})
 	kept(map[int]int64{0: 7, 3: 0})
-	keep([]ingest.Kept{{Partition: 0, Before: 5, Now: 9}, {Partition: 3, Before: 0, Now: 4}, {Partition: 4, Before: 2, Now: 3}},
+	keep([]ingest.Kept{{Partition: 0, Before: 5, Now: 9}, {Partition: 3, Before: 0, Now: 4},
+		{Partition: 4, Before: 2, Now: 3}},
 		map[int]int64{0: 7, 4: -1})
 	kept(map[int]int64{0: 7, 3: 4})
 	keep([]ingest.Kept{{Partition: 0, Before: 7, Now: 7}, {Partition: 3, Before: 4, Now: 1}}, map[int]int64{})

@@ -29,7 +29,8 @@ func TestWhatRulesDidNotCount(t *testing.T) {
 		{Router: "a", Rule: "flood", Reason: detectors.UncountedMissingField, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 40},
 		{Router: "b", Rule: "flood", Reason: detectors.UncountedMissingField, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 2},
 		{Router: "b", Rule: "other", Reason: detectors.UncountedMissingValue, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 3},
-		{Router: "b", Rule: "dear", Reason: detectors.UncountedBudget, Minute: dawn.Add(2 * time.Minute), Seen: dawn, Events: 222},
+		{Router: "b", Rule: "dear", Reason: detectors.UncountedBudget, Minute: dawn.Add(2 * time.Minute), Seen: dawn,
+			Events: 222},
 	}
 	for _, events := range []int64{40, 44, 41} {
 		routed[0].Events = events
@@ -104,7 +105,8 @@ func TestUnknownFiguresAreNull(t *testing.T) {
 	f := history.UnknownFigures()
 	f.Late = 3
 	raw, err := json.Marshal(f)
-	if want := `{"late":3,"out_of_order":null,"missing_field":null,"missing_value":null,"budget":null}`; err != nil || string(raw) != want {
+	if want := `{"late":3,"out_of_order":null,"missing_field":null,"missing_value":null,"budget":null}`; err != nil ||
+		string(raw) != want {
 		t.Fatalf("%s, %v; want %s", raw, err, want)
 	}
 	var again history.Figures

@@ -96,7 +96,8 @@ func TestAllowWhileTheStagesRun(t *testing.T) {
 		{[]string{"add", "office", "cidr=192.0.2.1/24", "--reason", "x"}, exitError, "did you mean 192.0.2.0/24 or 192.0.2.1?"},
 		{[]string{"add", "office", "user=ann", "--reason", "x"}, exitError, "which clients claim"},
 		{[]string{"add", "office", "cidr=192.0.2.1"}, exitUsage, "--reason is required"},
-		{[]string{"add", "office", "cidr=192.0.2.1", "--reason", "x", "--until", "2020-01-01T00:00:00Z"}, exitUsage, `--until: got "2020-01-01T00:00:00.000000Z"; allowed: a time after now`},
+		{[]string{"add", "office", "cidr=192.0.2.1", "--reason", "x", "--until", "2020-01-01T00:00:00Z"}, exitUsage,
+			`--until: got "2020-01-01T00:00:00.000000Z"; allowed: a time after now`},
 		{[]string{"add", "office", "cidr=192.0.2.1", "--reason", "x", "--until", "tomorrow"}, exitUsage, `--until: got "tomorrow"; allowed: a duration like`},
 		{[]string{"remove", "office", "cidr=192.0.2.1", "--reason", "x"}, exitError, `got cidr "192.0.2.1/32", which is not in allow list office; it has cidr "192.0.2.0/24"`},
 	} {

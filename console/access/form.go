@@ -27,8 +27,9 @@ func IsForm(r *http.Request) bool {
 	return err == nil && kind == formType
 }
 
-// Form reads the form of a request into r.PostForm, once: whoever asks again has what was read. Of a form that cannot be
-// read whole net/http keeps what came before, and says so to the first who asks alone: with an error r goes nowhere.
+// Form reads the form of a request into r.PostForm, once: whoever asks again has what was read. Of a form that cannot
+// be read whole net/http keeps what came before, and says so to the first who asks alone: with an error r goes
+// nowhere.
 func Form(w http.ResponseWriter, r *http.Request) error {
 	if r.PostForm != nil {
 		return nil

@@ -38,7 +38,8 @@ func TestAnEndIsOfTheStoresClock(t *testing.T) {
 			got, err = lasts.end(stores)
 		}
 		var invalid *Invalid
-		if refused := errors.As(err, &invalid); refused != (c.refused != "") || refused && invalid.Field != c.refused || got != c.want {
+		if refused := errors.As(err, &invalid); refused != (c.refused != "") || refused &&
+			invalid.Field != c.refused || got != c.want {
 			t.Errorf("%s: %s, %v; want %s, refused %q", name, got, err, c.want, c.refused)
 		}
 	}
@@ -64,7 +65,8 @@ func TestALimitIsRaisedForAWhileOrUntil(t *testing.T) {
 	} {
 		got, err := c.r.length()
 		var invalid *Invalid
-		if refused := errors.As(err, &invalid); refused != (c.refused != "") || refused && invalid.Field != c.refused || got != c.want {
+		if refused := errors.As(err, &invalid); refused != (c.refused != "") || refused &&
+			invalid.Field != c.refused || got != c.want {
 			t.Errorf("%s: %s, %v; want %s, refused %q", name, got, err, c.want, c.refused)
 		}
 	}

@@ -200,8 +200,8 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 	return done, nil
 }
 
-// LimitRequest asks for a higher limit, in place of a raise that there was: for so long from the database's now on, or for
-// requests before Until. Limit 0 ends that one.
+// LimitRequest asks for a higher limit, in place of a raise that there was: for so long from the database's now on,
+// or for requests before Until. Limit 0 ends that one.
 type LimitRequest struct {
 	Rule   string    `json:"rule"`
 	Limit  int       `json:"limit"`
@@ -249,7 +249,8 @@ func (r *LimitRequest) length() (time.Duration, error) {
 	case r.For != "" && !r.Until.IsZero():
 		return 0, &Invalid{Field: "until", Got: r.Until.Format(time.RFC3339), Allowed: "one of for and until"}
 	case r.Limit == 0 && !r.Until.IsZero():
-		return 0, &Invalid{Field: "until", Got: r.Until.Format(time.RFC3339), Allowed: "none beside limit 0, which ends the raise now"}
+		return 0, &Invalid{Field: "until", Got: r.Until.Format(time.RFC3339),
+			Allowed: "none beside limit 0, which ends the raise now"}
 	case r.Limit == 0 && r.For != "":
 		return 0, &Invalid{Field: "for", Got: r.For, Allowed: "none beside limit 0, which ends the raise now"}
 	}

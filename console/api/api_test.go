@@ -329,14 +329,15 @@ func TestPlanThatWasShown(t *testing.T) {
 	}
 }
 
-// TestAPlanIsBoundToItsTexts: no other text is stored than the one that was shown, and none is overwritten that somebody
-// has stored since.
+// TestAPlanIsBoundToItsTexts: no other text is stored than the one that was shown, and none is overwritten that
+// somebody has stored since.
 func TestAPlanIsBoundToItsTexts(t *testing.T) {
 	b := newBed(t, nil)
 	doc := historytest.Document("tokens")
 	b.Apply(t, doc)
 	asked := func(text string, shown *rulestore.Plan) acts.ApplyRequest {
-		return acts.ApplyRequest{Files: []acts.File{{Name: "tokens.yaml", Text: text}}, DryRun: shown == nil, Shown: shown}
+		return acts.ApplyRequest{Files: []acts.File{{Name: "tokens.yaml", Text: text}}, DryRun: shown == nil,
+			Shown: shown}
 	}
 	plan := func(text string) *rulestore.Plan {
 		t.Helper()
@@ -358,7 +359,8 @@ func TestAPlanIsBoundToItsTexts(t *testing.T) {
 		got := b.ask(t, "otto", "POST", "/api/v1/apply", asked(text, shown))
 		now := map[bool]string{true: text, false: before}[status == http.StatusOK]
 		if got.status != status || stored() != now {
-			t.Errorf("%s: got %d %s, and %q is stored; allowed: %d, %q", what, got.status, got.body, stored(), status, now)
+			t.Errorf("%s: got %d %s, and %q is stored; allowed: %d, %q", what, got.status, got.body, stored(), status,
+				now)
 		}
 	}
 	noted := func(note string) string { return "# " + note + "\n" + doc.YAML() }

@@ -202,7 +202,8 @@ func TestAllowListsAreChanged(t *testing.T) {
 			}
 			if tt.asked != nil {
 				got := s.does.did[0].(acts.AllowRequest)
-				if got.List != tt.asked.List || got.Remove != tt.asked.Remove || got.For != tt.asked.For || got.Until != tt.asked.Until ||
+				if got.List != tt.asked.List || got.Remove != tt.asked.Remove || got.For != tt.asked.For ||
+					got.Until != tt.asked.Until ||
 					got.Reason != tt.asked.Reason || got.Entries[0] != tt.asked.Entries[0] {
 					t.Errorf("did %+v, want %+v", got, *tt.asked)
 				}

@@ -366,7 +366,8 @@ func uncounted(f history.Figures) []figure {
 	for _, one := range []struct {
 		name  string
 		value history.Figure
-	}{{"too late", f.Late}, {"out of order", f.OutOfOrder}, {"without a field of the key", f.MissingField}, {"without the value that is counted", f.MissingValue},
+	}{{"too late", f.Late}, {"out of order", f.OutOfOrder}, {"without a field of the key",
+		f.MissingField}, {"without the value that is counted", f.MissingValue},
 		{"beyond the budget of conditions", f.Budget}} {
 		switch {
 		case one.value > 0:

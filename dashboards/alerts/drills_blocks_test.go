@@ -81,7 +81,8 @@ func storeDrills() []drill {
 			quiet: "12m", fires: "14m", over: "22m",
 			notices: []notice{{
 				"namespace=weir,job=weir,instance=run-1,store=redis", "The clock of run-1 is 1m 10s from that of redis",
-				"The clocks of run-1 (weir, job weir) and of redis differ by 1m 10s at the least. Blocks begin and end at wrong moments, or none is made.",
+				"The clocks of run-1 (weir, job weir) and of redis differ by 1m 10s at the least. Blocks begin and " +
+					"end at wrong moments, or none is made.",
 			}},
 		},
 		{
@@ -173,7 +174,8 @@ func gateDrills() []drill {
 			quiet:  "15m", fires: "17m", over: "22m",
 			notices: []notice{{
 				"namespace=weir,job=weir,instance=gate-1", "Gate gate-1 holds 2 rules as in shadow",
-				"The gate gate-1 (weir) refuses nobody by 2 rules: the rule store has not signed what Redis has of their modes.",
+				"The gate gate-1 (weir) refuses nobody by 2 rules: the rule store has not signed what Redis has of " +
+					"their modes.",
 			}},
 		},
 		{

@@ -34,7 +34,8 @@ const (
 	historyGrowth, historyAhead = 2, 7 * day
 	// A ticket of Friday evening is still there on Monday. Who takes a part away for good silences its alert for so long.
 	remembered = 7 * day
-	// As weir doctor fails: event times that are later than Kafka's by more are corrected, and max_lag of rules is not much longer.
+	// As weir doctor fails: event times that are later than Kafka's by more are corrected, and max_lag of rules is
+	// not much longer.
 	clockMost = 5 * time.Second
 	// A rolling upgrade is over by then.
 	mixedBuildsMost = 6 * time.Hour

@@ -41,8 +41,8 @@ type NeverChange struct {
 	Prefixes        []netip.Prefix
 	Remove          bool
 	By, Via, Reason string
-	// End says when those that are added end, by the database's clock; 0: never. Its error refuses the change. Nil: they
-	// do not end.
+	// End says when those that are added end, by the database's clock; 0: never. Its error refuses the change. Nil:
+	// they do not end.
 	End func(now traffic.Time) (traffic.Time, error)
 }
 

@@ -13,11 +13,12 @@ import (
 
 // Process is a process that runs now, as it tells of itself.
 type Process struct {
-	Instance string             // its name, another one at each start
-	Does     string             // stages, console, ingest, joined by commas
-	Build    string             // of the program
-	Offsets  map[string]float64 // by store: seconds by which its clock is ahead of the process's, at the least; negative: behind
-	Reported time.Time          // by the clock of the database
+	Instance string // its name, another one at each start
+	Does     string // stages, console, ingest, joined by commas
+	Build    string // of the program
+	// by store: seconds by which its clock is ahead of the process's, at the least; negative: behind
+	Offsets  map[string]float64
+	Reported time.Time // by the clock of the database
 }
 
 // Announce stores what a process tells of itself, in place of what it told before. What nobody has renewed for a day

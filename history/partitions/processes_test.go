@@ -12,10 +12,12 @@ func TestProcessesTellOfThemselvesUntilTheyLeave(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
-	first := partitions.Process{Instance: "b-1", Does: "stages,console", Build: "1.4\x00", Offsets: map[string]float64{"redis": -70}}
+	first := partitions.Process{Instance: "b-1", Does: "stages,console", Build: "1.4\x00",
+		Offsets: map[string]float64{"redis": -70}}
 	second := first
 	second.Offsets = map[string]float64{"redis": 0, "postgres": 0.25}
-	for _, p := range []partitions.Process{first, {Instance: "gone", Does: "ingest"}, {Instance: "a-1", Does: "console"}, second} {
+	for _, p := range []partitions.Process{first, {Instance: "gone", Does: "ingest"},
+		{Instance: "a-1", Does: "console"}, second} {
 		if err := b.Partitions.Announce(ctx, p); err != nil {
 			t.Fatal(err)
 		}

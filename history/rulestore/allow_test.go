@@ -272,7 +272,8 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 	refused("promoted anew", dropEntry("198.51.100.0/24"))
 	free("what this promotion had not", addEntry(entry("192.0.2.0/24", 0)))
 	free("may go", dropEntry("192.0.2.0/24"))
-	if c, err := change(func(*rules.AllowList, traffic.Time) error { return nil }); err != nil || c.Kind != rulestore.ChangeUnchanged {
+	if c, err := change(func(*rules.AllowList, traffic.Time) error { return nil }); err != nil ||
+		c.Kind != rulestore.ChangeUnchanged {
 		t.Errorf("nothing: %+v, %v", c, err)
 	}
 	if _, err := b.Rules.ChangeAllowList(ctx, "ofice", audit.Entry{Action: "test", Actor: "ann", Reason: "x"}, dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {

@@ -68,8 +68,8 @@ type RuleChange struct {
 	Refused []string `json:"refused,omitempty" mask:"-"`
 }
 
-// TextChange names the text of a document that is stored, and the one whose place it takes, by the SHA-256 of each in hex
-// digits.
+// TextChange names the text of a document that is stored, and the one whose place it takes, by the SHA-256 of each in
+// hex digits.
 type TextChange struct {
 	Was     string `json:"was,omitempty" mask:"-"` // empty: it is the text of a version that is new
 	Becomes string `json:"becomes" mask:"-"`

@@ -314,7 +314,8 @@ func TestARaiseLastsFromTheDatabasesNowOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE weir.rule_versions, weir.streams IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		"LOCK TABLE weir.rule_versions, weir.streams IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	type answer struct {
@@ -323,12 +324,15 @@ func TestARaiseLastsFromTheDatabasesNowOn(t *testing.T) {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		set, err := b.Rules.RaiseLimit(t.Context(), rulestore.LimitChange{Rule: "flood", Limit: 9, For: time.Hour, By: "ann"})
+		set, err := b.Rules.RaiseLimit(t.Context(), rulestore.LimitChange{Rule: "flood", Limit: 9, For: time.Hour,
+			By: "ann"})
 		done <- answer{set, err}
 	}()
 	testbed.Eventually(t, 10*time.Second, func() error {
 		var waiting int
-		err := tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
+		err := tx.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE "+
+				"datname = current_database())").Scan(&waiting)
 		if err == nil && waiting == 0 {
 			err = errors.New("nobody waits")
 		}
@@ -345,7 +349,8 @@ func TestARaiseLastsFromTheDatabasesNowOn(t *testing.T) {
 		t.Errorf("%+v, %v; want an hour from %s on, when it had waited", got.set.Raised, got.err, free)
 	}
 	for name, length := range map[string]time.Duration{"backward": -time.Hour, "too far": 32 * 24 * time.Hour} {
-		if _, err := b.Rules.RaiseLimit(t.Context(), rulestore.LimitChange{Rule: "flood", Limit: 9, For: length, By: "ann"}); err == nil {
+		if _, err := b.Rules.RaiseLimit(t.Context(), rulestore.LimitChange{Rule: "flood", Limit: 9, For: length,
+			By: "ann"}); err == nil {
 			t.Errorf("%s: a raise for %s was taken", name, length)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// same reports whether p, which was shown, changes the same as other. They are compared as JSON, in which p may have been
-// shown. Clients of a build before leave out what a change binds of texts; a change of a text alone is nothing without.
-// What they say of the entries of allow lists is left out: it follows from the document and the version before it, and
-// whoever may not see whom a list names was shown less.
+// same reports whether p, which was shown, changes the same as other. They are compared as JSON, in which p may have
+// been shown. Clients of a build before leave out what a change binds of texts; a change of a text alone is nothing
+// without. What they say of the entries of allow lists is left out: it follows from the document and the version
+// before it, and whoever may not see whom a list names was shown less.
 func (p *Plan) same(other *Plan) (bool, error) {
 	changes := slices.Clone(other.Changes)
 	for i := range min(len(changes), len(p.Changes)) {

@@ -23,7 +23,8 @@ func (s *Store) PositionsOf(stream, stage string) *Positions {
 
 // Kept gives the offset before which the database has everything, by partition.
 func (p *Positions) Kept(ctx context.Context) (map[int]int64, error) {
-	rows, err := p.store.db.Query(ctx, "SELECT partition, next_offset FROM read_positions WHERE stream = $1 AND stage = $2", p.stream,
+	rows, err := p.store.db.Query(ctx,
+		"SELECT partition, next_offset FROM read_positions WHERE stream = $1 AND stage = $2", p.stream,
 		p.stage)
 	if err != nil {
 		return nil, p.store.db.Fail("reading positions of "+p.stage, err)

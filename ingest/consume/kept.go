@@ -8,14 +8,14 @@ import (
 	"github.com/weirhq/weir/ingest"
 )
 
-// Positions are how far the store of a sink has what the stage has read, kept in that same store. A store that comes back
-// older than it was, restored or failed over, has older positions as well, whatever Kafka's commits say.
+// Positions are how far the store of a sink has what the stage has read, kept in that same store. A store that comes
+// back older than it was, restored or failed over, has older positions as well, whatever Kafka's commits say.
 type Positions interface {
-	// Kept gives, by partition, the offset before which the store has everything. Partitions that it does not know are left
-	// out.
+	// Kept gives, by partition, the offset before which the store has everything. Partitions that it does not know
+	// are left out.
 	Kept(ctx context.Context) (map[int]int64, error)
-	// Keep stores positions, each where the store has the one before still. It gives what the store has of the others: -1
-	// for nothing.
+	// Keep stores positions, each where the store has the one before still. It gives what the store has of the
+	// others: -1 for nothing.
 	Keep(ctx context.Context, all []ingest.Kept) (others map[int]int64, err error)
 }
 
@@ -34,8 +34,8 @@ func (s *consumption) recall(ctx context.Context) (map[int]int64, error) {
 	return s.c.opts.Positions.Kept(ctx)
 }
 
-// resume is where a lane goes on that Kafka knows to have come to commit. A store that has less than that has lost what it
-// had: it is given it again.
+// resume is where a lane goes on that Kafka knows to have come to commit. A store that has less than that has lost
+// what it had: it is given it again.
 func (s *consumption) resume(l *lane, commit int64, kept map[int]int64) int64 {
 	l.kept = -1
 	at, ok := kept[l.partition]
@@ -55,8 +55,8 @@ func (s *consumption) tellOlder(l *lane, readTo, has int64) {
 		l.partition, "read_up_to", readTo, "going_on_at", has)
 }
 
-// keep has the sink's store keep how far it has come, before Kafka is told. A lane of which the store has less than it was
-// told goes back to there. It reports whether Kafka may be told.
+// keep has the sink's store keep how far it has come, before Kafka is told. A lane of which the store has less than
+// it was told goes back to there. It reports whether Kafka may be told.
 func (s *consumption) keep(ctx context.Context, all []ingest.Kept) bool {
 	moved := slices.ContainsFunc(all, func(k ingest.Kept) bool { return k.Now != k.Before })
 	if s.c.opts.Positions == nil || !moved && time.Since(s.looked) < keepLookEvery {
@@ -94,8 +94,8 @@ func (l *lane) keptUpTo() int64 {
 	return l.kept
 }
 
-// rewind puts the lanes whose store has come back older where that one is. Only what fetches may do so: an answer that is
-// under way would be taken for what comes next.
+// rewind puts the lanes whose store has come back older where that one is. Only what fetches may do so: an answer
+// that is under way would be taken for what comes next.
 func (s *consumption) rewind(ctx context.Context) {
 	for _, l := range s.lanes {
 		l.mu.Lock()

@@ -84,8 +84,8 @@ func (s *olderStore) leave(away bool) {
 	s.away = away
 }
 
-// A store that comes back older than it was is given again what it has lost, whatever Kafka's commits say: while the stage
-// runs, also where nothing new comes, and while it does not. What it has is not given again.
+// A store that comes back older than it was is given again what it has lost, whatever Kafka's commits say: while the
+// stage runs, also where nothing new comes, and while it does not. What it has is not given again.
 func TestAStoreThatComesBackOlderIsGivenWhatItLost(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -98,18 +98,19 @@ func TestAStoreThatComesBackOlderIsGivenWhatItLost(t *testing.T) {
 			run(func() { w.log.write(values("a", 5)...); settle() })
 			run(func() { w.log.write(values("b", 5)...); settle() })
 		}},
-		{name: "while it runs, and records come", olders: 1, again: "c0", life: func(w *cutWorld, s *olderStore, run func(func())) {
-			run(func() {
-				w.log.write(values("a", 5)...)
-				settle()
-				dump := s.copy()
-				w.log.write(values("b", 5)...)
-				settle()
-				s.put(dump)
-				w.log.write(values("c", 5)...)
-				settle()
-			})
-		}},
+		{name: "while it runs, and records come", olders: 1, again: "c0",
+			life: func(w *cutWorld, s *olderStore, run func(func())) {
+				run(func() {
+					w.log.write(values("a", 5)...)
+					settle()
+					dump := s.copy()
+					w.log.write(values("b", 5)...)
+					settle()
+					s.put(dump)
+					w.log.write(values("c", 5)...)
+					settle()
+				})
+			}},
 		{name: "while it runs, and nothing comes", olders: 1, life: func(w *cutWorld, s *olderStore, run func(func())) {
 			run(func() {
 				w.log.write(values("a", 5)...)
@@ -150,19 +151,20 @@ func TestAStoreThatComesBackOlderIsGivenWhatItLost(t *testing.T) {
 			run(func() { w.log.write(values("a", 5)...); settle() })
 			s.rows["gone3"]++ // nobody has it any more, and the loss says so
 		}},
-		{name: "while it runs, and the log has lost some of it", olders: 1, losses: 1, life: func(w *cutWorld, s *olderStore,
-			run func(func())) {
-			run(func() {
-				w.log.write(values("gone", 5)...)
-				settle()
-				dump := s.copy()
-				w.log.write(values("a", 5)...)
-				settle()
-				w.log.keep(7, 10)
-				s.put(dump)
-				settle()
-			})
-		}},
+		{name: "while it runs, and the log has lost some of it", olders: 1, losses: 1,
+			life: func(w *cutWorld, s *olderStore,
+				run func(func())) {
+				run(func() {
+					w.log.write(values("gone", 5)...)
+					settle()
+					dump := s.copy()
+					w.log.write(values("a", 5)...)
+					settle()
+					w.log.keep(7, 10)
+					s.put(dump)
+					settle()
+				})
+			}},
 		{name: "it does not answer for a while", life: func(w *cutWorld, s *olderStore, run func(func())) {
 			run(func() {
 				s.leave(true)

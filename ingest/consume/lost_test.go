@@ -157,7 +157,8 @@ func (w *cutWorld) run(during func()) {
 	if store == nil {
 		store = w.sink
 	}
-	c, err := New(Options{Name: "record", Log: w.log, Group: w.log, Sink: store, Positions: w.positions, Registerer: w.registry,
+	c, err := New(Options{Name: "record", Log: w.log, Group: w.log, Sink: store, Positions: w.positions,
+		Registerer: w.registry,
 		Lost: func(_ context.Context, l ingest.Loss) error {
 			w.log.mu.Lock()
 			defer w.log.mu.Unlock()

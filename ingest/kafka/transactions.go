@@ -157,7 +157,8 @@ func (a *compactAnswer) idOf(producer int64) (id string, err error) {
 }
 
 // ask sends version 0 of a request that has had Kafka's compact encoding (KIP-482) from the beginning.
-func (t *Transactions) ask(ctx context.Context, key protocol.ApiKey, broker int32, body func([]byte) []byte) (*compactAnswer, error) {
+func (t *Transactions) ask(ctx context.Context, key protocol.ApiKey, broker int32,
+	body func([]byte) []byte) (*compactAnswer, error) {
 	answer, err := t.k.roundTrip(ctx, t.k.cfg.RequestTimeout, &compactRequest{key: key, broker: broker, body: body})
 	if err != nil {
 		return nil, err

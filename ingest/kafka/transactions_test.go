@@ -33,7 +33,8 @@ func exchangeCompact(t *testing.T, r *compactRequest, request kmsg.Request, resp
 	if size := int(binary.BigEndian.Uint32(sent)); size != len(sent)-4 || sent[head-1] != 0 {
 		t.Fatalf("header % x of %d bytes", sent[:head], len(sent))
 	}
-	if key, v := int16(binary.BigEndian.Uint16(sent[4:])), binary.BigEndian.Uint16(sent[6:]); key != request.Key() || v != 0 {
+	if key, v := int16(binary.BigEndian.Uint16(sent[4:])), binary.BigEndian.Uint16(sent[6:]); key != request.Key() ||
+		v != 0 {
 		t.Fatalf("request %d of version %d", key, v)
 	}
 	if err := request.ReadFrom(sent[head:]); err != nil {
@@ -74,7 +75,8 @@ func TestDescribeProducersOnTheWire(t *testing.T) {
 		{"at the log's start", []int64{5, 0}, ingest.Transaction{Start: 0, Producer: 101}},
 	} {
 		request := kmsg.NewPtrDescribeProducersRequest()
-		answer := exchangeCompact(t, &compactRequest{key: describeProducers, body: askProducers("requests", 3)}, request,
+		answer := exchangeCompact(t, &compactRequest{key: describeProducers, body: askProducers("requests", 3)},
+			request,
 			producers(t, 0, c.starts...))
 		got, err := answer.firstOpen(3)
 		if err != nil || got != c.want {
@@ -134,7 +136,8 @@ func FuzzTransactionAnswers(f *testing.F) {
 		answer := func(key protocol.ApiKey) *compactAnswer {
 			return &compactAnswer{key: key, answerCursor: answerCursor{rest: bytes.Clone(body)}}
 		}
-		if found, err := answer(describeProducers).firstOpen(3); err == nil && found.Start != ingest.NoOffset && len(body) < 37 {
+		if found, err := answer(describeProducers).firstOpen(3); err == nil && found.Start != ingest.NoOffset &&
+			len(body) < 37 {
 			t.Errorf("%d bytes became %+v", len(body), found)
 		}
 		if id, err := answer(listTransactions).idOf(102); err == nil && !strings.Contains(string(body), id) {

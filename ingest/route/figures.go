@@ -118,8 +118,8 @@ func (t *tally) leftOut() map[leftOut]int64 {
 	return out
 }
 
-// LeftOut is how many events of the rule ROUTE left out, by reason: an event is left out for what its key lacks, or else
-// for what is counted; or it is not known whether the rule watches it, since its condition was not judged.
+// LeftOut is how many events of the rule ROUTE left out, by reason: an event is left out for what its key lacks, or
+// else for what is counted; or it is not known whether the rule watches it, since its condition was not judged.
 func (s *RuleStats) LeftOut() map[detectors.Uncounted]int64 {
 	values := int64(0)
 	for _, n := range s.Uncounted {

@@ -117,7 +117,8 @@ func TestWhatRoutersLeftOutIsStoredOnce(t *testing.T) {
 				t.Fatalf("a sum of the minute %s, %v", minute, err)
 			}
 		}
-		if store.shrunk != "" || got["missing_field"] != want["missing_field"] || got["missing_value"] != want["missing_value"] ||
+		if store.shrunk != "" || got["missing_field"] != want["missing_field"] ||
+			got["missing_value"] != want["missing_value"] ||
 			got["budget"] != want["budget"] {
 			t.Fatalf("stored %v, want %v; a sum that shrank: %q", got, want, store.shrunk)
 		}

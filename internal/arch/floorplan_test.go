@@ -37,7 +37,8 @@ var plan = map[string]room{
 		imports: []string{"rules", "rules/holding", "traffic"},
 		tests:   []string{"traffic/format"},
 	},
-	"ingest": {what: "the ports of the stream and their plain types", imports: []string{"detectors", "rules", "traffic"}},
+	"ingest": {what: "the ports of the stream and their plain types",
+		imports: []string{"detectors", "rules", "traffic"}},
 	"ingest/kafka": {what: "the only place that speaks Kafka", imports: []string{"ingest", "internal/clocks",
 		"internal/retry", "traffic"}},
 	"ingest/route": {
@@ -63,7 +64,8 @@ var plan = map[string]room{
 	},
 	"blocklist": {
 		what: "the contract of blocks in Redis, and the store",
-		imports: []string{"blocklist/signing", "detectors", "internal/clocks", "internal/retry", "rules", "rules/holding",
+		imports: []string{"blocklist/signing", "detectors", "internal/clocks", "internal/retry", "rules",
+			"rules/holding",
 			"traffic"},
 	},
 	"blocklist/signing": {what: "which modes in Redis the rule store has written"},
@@ -103,7 +105,8 @@ var plan = map[string]room{
 		what:    "days of history: made ahead, dropped when their time is over",
 		imports: []string{"history/postgres", "history/sums", "internal/retry", "traffic"},
 	},
-	"history/sums": {what: "sums of hits by hour, and whether they hold", imports: []string{"history/postgres", "traffic"}},
+	"history/sums": {what: "sums of hits by hour, and whether they hold",
+		imports: []string{"history/postgres", "traffic"}},
 	"history/postgres": {what: "connections, watch, errors", imports: []string{"internal/clocks", "internal/retry",
 		"migrations", "traffic"}},
 	"history/rulestore": {
@@ -314,7 +317,7 @@ var plan = map[string]room{
 		imports: []string{"blocklist", "blocklist/signing", "cmd/weir/internal/config", "cmd/weir/internal/service",
 			"cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions",
 			"history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka",
-			"ingest/route", "internal/clocks", "internal/plural", "rules", "traffic", "traffic/format"},
+			"ingest/route", "internal/clocks", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests: []string{"migrations"},
 	},
 	"cmd/weir/internal/devserver": {

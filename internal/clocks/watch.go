@@ -186,7 +186,8 @@ func (w *Watch) announce(ctx context.Context, offsets []Offset) {
 	defer cancel()
 	err := w.o.Announce(bounded, offsets)
 	if err != nil && !w.failing && ctx.Err() == nil {
-		w.o.Logger.WarnContext(ctx, "this process cannot tell of its clock; it goes on, and weir doctor does not know of it",
+		w.o.Logger.WarnContext(ctx,
+			"this process cannot tell of its clock; it goes on, and weir doctor does not know of it",
 			"error", err)
 	}
 	w.failing = err != nil && ctx.Err() == nil

@@ -60,8 +60,8 @@ type expected struct {
 	free bool
 	// events that may be counted too few, and may make other episodes of the same events: see window.spared
 	spared int
-	// events of a lost routing version are among them: a source has as many as counted without those at least, and as many
-	// as counted with them at most, in any number of episodes
+	// events of a lost routing version are among them: a source has as many as counted without those at least, and as
+	// many as counted with them at most, in any number of episodes
 	lost *bounds
 }
 

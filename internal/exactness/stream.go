@@ -52,13 +52,14 @@ func (s *Stream) Remember(ctx context.Context) error {
 // documents are those of the live stream's routing versions, by number.
 func (s *Stream) documents(ctx context.Context) (map[int64]string, error) {
 	out := map[int64]string{}
-	err := s.Query(ctx, `SELECT number, document FROM {ns}.routing_versions WHERE stream = 'live'`, func(rows pgx.Rows) error {
-		var number int64
-		var document string
-		err := rows.Scan(&number, &document)
-		out[number] = document
-		return err
-	})
+	err := s.Query(ctx, `SELECT number, document FROM {ns}.routing_versions WHERE stream = 'live'`,
+		func(rows pgx.Rows) error {
+			var number int64
+			var document string
+			err := rows.Scan(&number, &document)
+			out[number] = document
+			return err
+		})
 	return out, err
 }
 

@@ -233,7 +233,8 @@ func (b *stores) ownStandby() {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		b.Fatal(err)
 	}
-	out, err := exec.Command(program, "--dbname", b.stream.Postgres, "-D", filepath.Join(dir, "data"), "-R", "-X", "stream", "-c", "fast",
+	out, err := exec.Command(program, "--dbname", b.stream.Postgres, "-D", filepath.Join(dir, "data"), "-R", "-X",
+		"stream", "-c", "fast",
 		"--no-sync").CombinedOutput()
 	if err != nil {
 		b.Fatalf("pg_basebackup: %v%s", err, aside(out))

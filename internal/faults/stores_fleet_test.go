@@ -131,7 +131,8 @@ func (b *stores) shell(folder, commands string) {
 	bash := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c",
 		strings.ReplaceAll(commands, "--schema=weir", "--schema="+b.stream.Namespace))
 	bash.Dir = folder
-	bash.Env = append(b.in.Command(ctx).Env, "WEIR_POSTGRES_URL="+b.stream.Postgres, "PATH="+folder+":"+os.Getenv("PATH"))
+	bash.Env = append(b.in.Command(ctx).Env, "WEIR_POSTGRES_URL="+b.stream.Postgres,
+		"PATH="+folder+":"+os.Getenv("PATH"))
 	out, err := bash.CombinedOutput()
 	if err != nil {
 		b.Fatalf("%v\n%s\n%s", err, commands, out)

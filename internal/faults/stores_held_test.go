@@ -46,8 +46,8 @@ func (e *expectations) drop(rule string) {
 // innocents have never come.
 func innocents() []string { return []string{"198.51.101.1", "198.51.101.2"} }
 
-// promote promotes a rule of which nobody is over the limit, nor was within max_lag without being known to have stopped: who is
-// would be held at once.
+// promote promotes a rule of which nobody is over the limit, nor was within max_lag without being known to have
+// stopped: who is would be held at once.
 func (b *stores) promote(rule string) {
 	b.Helper()
 	testbed.Eventually(b, workTimeout, func() error {
@@ -78,7 +78,8 @@ const abusersOf = 4
 // abuse has some who never came before go over a rule's limit.
 func (b *stores) abuse(rule string) {
 	b.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.stream.Brokers...), kgo.DefaultProduceTopic(b.stream.Topic("requests")),
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.stream.Brokers...),
+		kgo.DefaultProduceTopic(b.stream.Topic("requests")),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1))
 	if err != nil {
 		b.Fatal(err)
@@ -294,20 +295,22 @@ func (b *stores) commandAgrees() error {
 
 func (b *stores) storeAgrees() error {
 	modes, held := map[string]string{}, map[string]bool{}
-	err := b.stream.Query(b.Context(), `SELECT rule, mode FROM {ns}.rules_v WHERE NOT removed`, func(rows pgx.Rows) error {
-		var rule, mode string
-		err := rows.Scan(&rule, &mode)
-		modes[rule] = mode
-		return err
-	})
+	err := b.stream.Query(b.Context(), `SELECT rule, mode FROM {ns}.rules_v WHERE NOT removed`,
+		func(rows pgx.Rows) error {
+			var rule, mode string
+			err := rows.Scan(&rule, &mode)
+			modes[rule] = mode
+			return err
+		})
 	if err != nil {
 		return err
 	}
-	err = b.stream.Query(b.Context(), `SELECT rule, subject FROM {ns}.blocks_v WHERE stream = 'live'`, func(rows pgx.Rows) error {
-		var rule, subject string
-		err := rows.Scan(&rule, &subject)
-		held[heldName(rule, subject)] = true
-		return err
-	})
+	err = b.stream.Query(b.Context(), `SELECT rule, subject FROM {ns}.blocks_v WHERE stream = 'live'`,
+		func(rows pgx.Rows) error {
+			var rule, subject string
+			err := rows.Scan(&rule, &subject)
+			held[heldName(rule, subject)] = true
+			return err
+		})
 	return errors.Join(err, b.modesAgree("rule store", modes), b.agrees("blocks_v", held))
 }

@@ -38,9 +38,9 @@ func storesThatGoBack() []goingBack {
 	}
 }
 
-// TestStoresThatGoBack puts one store after the other back to what it was, under load, while rules that block are promoted and
-// demoted. What comes of each is judged as TestFaults does it, and by who is held: gates, console, command and rule
-// store must agree with what the test has promoted, within agreesWithin.
+// TestStoresThatGoBack puts one store after the other back to what it was, under load, while rules that block are
+// promoted and demoted. What comes of each is judged as TestFaults does it, and by who is held: gates, console,
+// command and rule store must agree with what the test has promoted, within agreesWithin.
 func TestStoresThatGoBack(t *testing.T) {
 	testbed.Night(t, "servers are stopped, put back and started again for minutes")
 	form, seed := chooseForm(), seedOf(t)

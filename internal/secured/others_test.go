@@ -123,7 +123,8 @@ func (in *installation) tablesOf(t *testing.T) {
 		"weir_operator": "audit routing_versions dossiers streams rule_versions rule_texts allow_versions " +
 			"rule_modes rule_numbers " +
 			"pending_versions raised_limits gap_acceptances block_orders never_block_entries",
-		"weir_console": "processes audit routing_versions dossiers streams rule_versions rule_texts allow_versions rule_modes " +
+		"weir_console": "processes audit routing_versions dossiers streams rule_versions rule_texts allow_versions " +
+			"rule_modes " +
 			"rule_numbers " +
 			"pending_versions raised_limits gap_acceptances block_orders never_block_entries " +
 			"sessions sign_ins invites saved_views",

@@ -1,11 +1,11 @@
-// Command mutants breaks promises of the documents on purpose, one after the other, and runs the test that holds each: it
-// has to fail. A mutant that lives says that nothing holds the promise.
+// Command mutants breaks promises of the documents on purpose, one after the other, and runs the test that holds
+// each: it has to fail. A mutant that lives says that nothing holds the promise.
 //
 //	go run ./scripts/mutants [-only REGEXP]
 //
-// Nothing in the tree is changed: go test reads the changed file in the place of the other one (-overlay). Each test runs
-// on the file as it is first, and has to pass. The exit code is 1 where a mutant lives, and where a test fails by itself,
-// or does not build.
+// Nothing in the tree is changed: go test reads the changed file in the place of the other one (-overlay). Each test
+// runs on the file as it is first, and has to pass. The exit code is 1 where a mutant lives, and where a test fails
+// by itself, or does not build.
 package main
 
 import (

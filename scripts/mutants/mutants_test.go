@@ -45,7 +45,8 @@ func TestEachMutantIsOfWhatThereIs(t *testing.T) {
 			t.Errorf("%s has no %s", m.pack(), m.test)
 		}
 	}
-	for _, doc := range []string{"access", "api", "blocks", "events", "gate", "history", "operations", "rules", "security"} {
+	for _, doc := range []string{"access", "api", "blocks", "events", "gate", "history", "operations", "rules",
+		"security"} {
 		if !docs["docs/"+doc+".md"] {
 			t.Errorf("no promise of docs/%s.md is broken", doc)
 		}

@@ -98,7 +98,10 @@ func rowsOfServers() []row {
 			"it (stages) is 1m10s ahead of postgres, 1m10s ahead of redis", "NTP", nil},
 		{"a process that is a little behind", func(w *world) { w.processes = processesOf(1.2) }, "clock of run-0", Warn,
 			"it (stages) is 1.2s behind postgres, 1.2s behind redis", "NTP", nil},
-		{"many that are ahead", func(w *world) { w.processes = processesOf(-70, -70, -70, -70, -70, -70, -70, -70, -70, -70) },
+		{"many that are ahead", func(w *world) {
+			w.processes = processesOf(-70, -70, -70, -70, -70, -70, -70, -70,
+				-70, -70)
+		},
 			"clocks of processes", Fail, "2 more like these", "NTP", []string{"clock of run-0", "clock of run-1",
 				"clock of run-2", "clock of run-3", "clock of run-4", "clock of run-5", "clock of run-6", "clock of run-7"}},
 		{"no process", func(*world) {}, "clocks of processes", OK, "none has told of itself", "", nil},

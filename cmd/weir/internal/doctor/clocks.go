@@ -30,13 +30,15 @@ func (e *examination) lookAtClocks(ctx context.Context) []Finding {
 	}
 	if e.cache != nil {
 		for _, n := range e.cache.Nodes {
-			found = append(found, judgeClock("clock redis "+n.Address, clocks.Reading{Theirs: n.Clock, Asked: n.Asked, Answered: n.Answered},
+			found = append(found, judgeClock("clock redis "+n.Address, clocks.Reading{Theirs: n.Clock, Asked: n.Asked,
+				Answered: n.Answered},
 				"blocks expire by its clock"))
 		}
 	}
 	if e.database != nil {
 		d := e.database
-		found = append(found, judgeClock("clock postgres", clocks.Reading{Theirs: d.Clock, Asked: d.Asked, Answered: d.Answered}, "reports are dated by its clock"))
+		found = append(found, judgeClock("clock postgres", clocks.Reading{Theirs: d.Clock, Asked: d.Asked,
+			Answered: d.Answered}, "reports are dated by its clock"))
 	}
 	return found
 }
@@ -67,10 +69,12 @@ func judgeProcesses(all []partitions.Process) (found []Finding) {
 		case len(found) == shownProcesses:
 			more++
 		case worst >= clocks.Fails:
-			found = append(found, failing(name, clockRemedy, "it (%s) is %s: blocks begin and end at wrong moments, or "+
-				"none is made", terminal.Cell(p.Does), strings.Join(differ, ", ")))
+			found = append(found, failing(name, clockRemedy,
+				"it (%s) is %s: blocks begin and end at wrong moments, or "+
+					"none is made", terminal.Cell(p.Does), strings.Join(differ, ", ")))
 		default:
-			found = append(found, warning(name, clockRemedy, "it (%s) is %s", terminal.Cell(p.Does), strings.Join(differ, ", ")))
+			found = append(found, warning(name, clockRemedy, "it (%s) is %s", terminal.Cell(p.Does),
+				strings.Join(differ, ", ")))
 		}
 	}
 	if more > 0 {
@@ -152,7 +156,8 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 // watchAppend waits for a record to be appended to partition 0 of log. If both clocks agree, its append time lies between asked
 // and answered. Without a new record (news is false) the reading is of the newest one there is, appended at some time before
 // answered, so that it only shows whether the broker is ahead; theirs is 0 where there is no record.
-func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock func() traffic.Time) (r clocks.Reading, news bool, err error) {
+func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration,
+	clock func() traffic.Time) (r clocks.Reading, news bool, err error) {
 	r.Asked = clock() // before the end of the log is known: what is behind it was appended later
 	bounds, err := log.Bounds(ctx, []int{0})
 	if err != nil {

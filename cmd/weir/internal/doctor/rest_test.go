@@ -62,7 +62,8 @@ func TestKafkasClockIsReadOffWhatIsAppended(t *testing.T) {
 	} {
 		clock := 98 * sec
 		r, news, err := watchAppend(t.Context(), &tc.log, time.Second, func() traffic.Time { clock += 2 * sec; return clock })
-		if err != nil || news != tc.news || (r.Theirs != 0 && r.Apart() != tc.want) || (r.Theirs == 0) != (tc.log.last == 0) {
+		if err != nil || news != tc.news || (r.Theirs != 0 && r.Apart() != tc.want) ||
+			(r.Theirs == 0) != (tc.log.last == 0) {
 			t.Errorf("%s: %+v apart %s, news %v, %v", tc.name, r, r.Apart(), news, err)
 		}
 	}

@@ -353,22 +353,25 @@ not counted: the allow list partners lets it pass: a partner
 	}
 }
 
-// TestExplainKnowsTheBudget: whether a condition is judged follows from the conditions of all rules that are given, as it
-// does where events are routed.
+// TestExplainKnowsTheBudget: whether a condition is judged follows from the conditions of all rules that are given,
+// as it does where events are routed.
 func TestExplainKnowsTheBudget(t *testing.T) {
 	dir := t.TempDir()
 	const many = 60
 	rule := func(id, owner, more string) string {
-		return "id: " + id + "\nowner: " + owner + "\nmatch: {path: /x" + more + "}\nkey: [device]\nlimit: 2\nwindow: 5m\n"
+		return "id: " + id + "\nowner: " + owner + "\nmatch: {path: /x" + more +
+			"}\nkey: [device]\nlimit: 2\nwindow: 5m\n"
 	}
 	var texts []string
 	for i := range many {
 		texts = append(texts, rule(fmt.Sprintf("dear-%02d", i), "one",
 			fmt.Sprintf(`, when: 'event.user_agent.matches("(?i)bot%d[/ ][0-9]+") || true'`, i)))
 	}
-	texts = append(texts, rule("other", "two", `, when: 'event.user_agent.matches("(?i)cat[/ ][0-9]+") || true'`), rule("plain", "one", ""),
+	texts = append(texts, rule("other", "two", `, when: 'event.user_agent.matches("(?i)cat[/ ][0-9]+") || true'`),
+		rule("plain", "one", ""),
 		strings.TrimSuffix(rule("tiered", "one", ""), "limit: 2\nwindow: 5m\n")+
-			"limit: 2\nwindow: 5m\ntiers:\n  - {when: 'event.user_agent.matches(\"(?i)fox[/ ][0-9]+\") || event.user_agent.matches(\"(?i)elk[/ ][0-9]+\")', limit: 9}\n")
+			"limit: 2\nwindow: 5m\ntiers:\n  - {when: 'event.user_agent.matches(\"(?i)fox[/ ][0-9]+\") || "+
+			"event.user_agent.matches(\"(?i)elk[/ ][0-9]+\")', limit: 9}\n")
 	write(t, dir, map[string]string{"all.yaml": strings.Join(texts, "---\n"), "alone.yaml": texts[many-1]})
 	explained := func(id, file string, agent int) explained {
 		t.Helper()

@@ -354,7 +354,8 @@ func pairs(row *actRow, from int, visit func(*act)) {
 		token := a.way.name == "token"
 		n++
 		switch {
-		case token && (a.bad == nothing || n%14 == 0), n%200 == 0, a.way.name == "session, proof in the form" && n%24 == 0,
+		case token && (a.bad == nothing || n%14 == 0), n%200 == 0, a.way.name == "session, proof in the form" &&
+			n%24 == 0,
 			a.kind == "owner" && a.on.rule == own && a.bad != large && n%6 == 0:
 			visit(a)
 		}

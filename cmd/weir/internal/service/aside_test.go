@@ -67,8 +67,10 @@ func TestEnforceStandsAsideOfAnotherOnesRedis(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if begun.Load() != int64(runs) || atWork.Load() != int64(working) || testutil.ToFloat64(a.foreign) != float64(foreign) {
-				t.Errorf("%s: begun %d times, %d at work, foreign %v; want %d, %d, %d", when, begun.Load(), atWork.Load(),
+			if begun.Load() != int64(runs) || atWork.Load() != int64(working) ||
+				testutil.ToFloat64(a.foreign) != float64(foreign) {
+				t.Errorf("%s: begun %d times, %d at work, foreign %v; want %d, %d, %d", when, begun.Load(),
+					atWork.Load(),
 					testutil.ToFloat64(a.foreign), runs, working, foreign)
 			}
 			if len(ended) > 0 {

@@ -35,8 +35,9 @@ func WatchClocks(in *Installation, build string, does ...string) (Part, error) {
 		return Part{}, err
 	}
 	o := clocks.Options{
-		Sources: []clocks.Source{{Store: storeKafka, Read: kafka.Clock(in.Kafka)}, {Store: storePostgres, Read: in.History.Clock}},
-		Clock:   Now, Logger: in.Log, Registerer: in.registry,
+		Sources: []clocks.Source{{Store: storeKafka, Read: kafka.Clock(in.Kafka)},
+			{Store: storePostgres, Read: in.History.Clock}},
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
 		Announce: func(ctx context.Context, offsets []clocks.Offset) error {
 			told := partitions.Process{Instance: name, Does: strings.Join(does, ","), Build: build,
 				Offsets: make(map[string]float64, len(offsets))}
@@ -60,7 +61,8 @@ func WatchClocks(in *Installation, build string, does ...string) (Part, error) {
 // WatchRedisClock makes a gate's Watch: Redis is all that it talks to.
 func WatchRedisClock(redis *blocklist.Store, log *slog.Logger, registry prometheus.Registerer) (*clocks.Watch, error) {
 	return clocks.NewWatch(clocks.Options{
-		Sources: []clocks.Source{{Store: storeRedis, Read: blocklist.Clock(redis)}}, Clock: Now, Logger: log, Registerer: registry,
+		Sources: []clocks.Source{{Store: storeRedis,
+			Read: blocklist.Clock(redis)}}, Clock: Now, Logger: log, Registerer: registry,
 	})
 }
 

@@ -20,7 +20,8 @@ import (
 func TestWhoBringsEventsNeedsNoOtherTopics(t *testing.T) {
 	cluster := testbed.EmbeddedKafka(t)
 	log := slog.New(slog.DiscardHandler)
-	client, err := kafka.New(kafka.Config{Brokers: cluster.ListenAddrs(), MetadataTTL: 50 * time.Millisecond, Logger: log})
+	client, err := kafka.New(kafka.Config{Brokers: cluster.ListenAddrs(), MetadataTTL: 50 * time.Millisecond,
+		Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

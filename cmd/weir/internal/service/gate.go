@@ -30,8 +30,8 @@ func WatchObserveFile(g *gate.Gate, path string) ([]Part, error) {
 	return []Part{{"observe file", file.Run}}, nil
 }
 
-// Heartbeat makes the part by which an installation knows of the gate, a program of this build, and of its clock, unless
-// that is nil.
+// Heartbeat makes the part by which an installation knows of the gate, a program of this build, and of its clock,
+// unless that is nil.
 func Heartbeat(
 	c *config.Config, redis *blocklist.Store, g *gate.Gate, blocks *replica.Replica, clock *clocks.Watch, build string,
 ) (Part, error) {

@@ -124,8 +124,8 @@ func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.
 	return err
 }
 
-// enterOpenly is what Enter is for those who bring events, or ask about them: they have no business with the secret, nor
-// with topics other than those that they write or read.
+// enterOpenly is what Enter is for those who bring events, or ask about them: they have no business with the secret,
+// nor with topics other than those that they write or read.
 func enterOpenly(ctx context.Context, in *Installation, stream string, topics []ingest.TopicSpec) error {
 	var err error
 	if in.Stream, err = in.History.Streams.Find(ctx, stream); err != nil {

@@ -360,7 +360,8 @@ func (in *Installation) EnterLive(ctx context.Context, c *config.Config) (*rules
 	if err := in.Wait(ctx, AnswerTimeout); err != nil {
 		return nil, err
 	}
-	if err := enterOpenly(ctx, in, history.Live, c.TopicSettings().Carriers(ingest.Live.Topics(c.Namespace))); err != nil {
+	if err := enterOpenly(ctx, in, history.Live,
+		c.TopicSettings().Carriers(ingest.Live.Topics(c.Namespace))); err != nil {
 		return nil, err
 	}
 	return in.checkRouting(ctx)

@@ -112,8 +112,8 @@ type conn struct {
 	owed time.Time // since when the server waits for its sender: for a head, or for a body; zero: it does not
 }
 
-// owedFor is how long a server waits for what a sender owes before another connection may have its place. One that sends
-// a request sends it at once.
+// owedFor is how long a server waits for what a sender owes before another connection may have its place. One that
+// sends a request sends it at once.
 const owedFor = time.Second
 
 // Accept waits for a connection that there is room for, and closes the others.

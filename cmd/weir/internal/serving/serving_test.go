@@ -315,9 +315,9 @@ weir_http_dropped_idle_connections_total{server="metrics"} 0
 	})
 }
 
-// TestWhoOwesARequestMakesRoom fills a server, from many addresses, by heads that do not end, by bodies that do not come
-// and by some that come byte by byte: whoever comes with a whole request is answered a second later. Those who are being
-// answered stay, and so do those who have been; who takes place after place takes those of his own address.
+// TestWhoOwesARequestMakesRoom fills a server, from many addresses, by heads that do not end, by bodies that do not
+// come and by some that come byte by byte: whoever comes with a whole request is answered a second later. Those who
+// are being answered stay, and so do those who have been; who takes place after place takes those of his own address.
 func TestWhoOwesARequestMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()

@@ -32,8 +32,8 @@ func (v *durationValue) Set(text string) error {
 // Type names the kind of value in --help.
 func (v *durationValue) Type() string { return "duration" }
 
-// End reads a flag that says when something ends: after a duration, which whoever does it counts from its own now on, or
-// at a time, which it compares with that. Both are zero for no text: never.
+// End reads a flag that says when something ends: after a duration, which whoever does it counts from its own now on,
+// or at a time, which it compares with that. Both are zero for no text: never.
 func End(flag, text string) (length string, until traffic.Time, err error) {
 	if text == "" {
 		return "", 0, nil
@@ -43,7 +43,8 @@ func End(flag, text string) (length string, until traffic.Time, err error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return "", 0, Errorf("--%s: got %q; allowed: a duration like 90m, 24h or 30d, or a time like 2027-01-31T12:00:00Z", flag, text)
+		return "", 0, Errorf("--%s: got %q; allowed: a duration like 90m, 24h or 30d, or a time like "+
+			"2027-01-31T12:00:00Z", flag, text)
 	}
 	return "", traffic.At(t), nil
 }
