@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -191,6 +193,26 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 		return len(behind), errors.Join(ahead, unsigned)
 	}
 	return len(behind), unsigned
+}
+
+// Strangers are the modes of rules that block by Redis, and that known has not: the rule store has come back older than
+// their promotion, or somebody else has written to Redis. Those that cannot be read block nobody, and rules by hand that
+// were used once stay.
+func Strangers(ctx context.Context, s *Store, known []rules.ModeState) ([]rules.ModeState, error) {
+	hash, err := NewFeed(s).ModeTexts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range known {
+		delete(hash, known[i].Rule)
+	}
+	var strangers []rules.ModeState
+	for _, rule := range slices.Sorted(maps.Keys(hash)) {
+		if m, err := DecodeMode(rule, hash[rule]); err == nil && m.Mode.Blocks() && !rules.IsByHand(rule) {
+			strangers = append(strangers, m)
+		}
+	}
+	return strangers, nil
 }
 
 // modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. What else differs

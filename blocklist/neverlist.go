@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,6 +27,29 @@ type NeverEntries struct {
 	Format   int          `json:"v"`
 	Revision int64        `json:"revision"` // greater after each change
 	Entries  []NeverEntry `json:"entries"`
+}
+
+// Lost are the entries that hold in n, which Redis has, and that stored lacks or ends at another time, where n is of a
+// later change than stored: the store has come back older.
+func (n *NeverEntries) Lost(stored *NeverEntries, now traffic.Time) (lost []NeverEntry) {
+	if n.Revision <= stored.Revision {
+		return nil
+	}
+	for _, e := range n.Entries {
+		if e.Prefix.IsValid() && (e.Until == 0 || e.Until > now) && !slices.Contains(stored.Entries, e) {
+			lost = append(lost, e)
+		}
+	}
+	return lost
+}
+
+// Command adds the entry again.
+func (e *NeverEntry) Command() string {
+	until := ""
+	if e.Until != 0 {
+		until = " --until " + e.Until.Std().UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Sprintf("weir never-block add %s%s --reason \"…\"", e.Prefix, until)
 }
 
 // NeverList is the never-block list of a process: that of its configuration, and the entries of which it was told last.

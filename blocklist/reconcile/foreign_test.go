@@ -85,15 +85,55 @@ func TestAPublisherOvertakesALaterRedis(t *testing.T) {
 			ahead.Modes[0].Generation != 6 {
 			t.Fatalf("Redis is ahead, and that is told as %v", err)
 		}
-		p.o.Overtake = func(_ context.Context, modes []rules.ModeState) ([]string, error) {
+		p.o.Overtake = func(_ context.Context, modes []rules.ModeState) ([]string, []rules.ModeState, error) {
 			state := s.Rules.States[blocktest.FloodRule]
 			state.Generation = modes[0].Generation + 1
 			s.Rules.States[blocktest.FloodRule] = state
-			return []string{"rule x"}, nil
+			return []string{"rule x"}, nil, nil
 		}
 		if err := p.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s.Published(rules.ModeShadow, 7)
+	})
+}
+
+// A rule that blocks by Redis alone is stopped at every gate: what promoted it was lost, or never was. One that is in
+// shadow there, one by hand and what cannot be read are nobody's business.
+func TestAPublisherStopsRulesThatTheStoreDoesNotKnow(t *testing.T) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := blocktest.NewStage(t, server)
+		s.Rules.Set(blocktest.FloodRule, rules.ModeBlock)
+		beside := []rules.ModeState{{Rule: "lost", Mode: rules.ModeBlock, Generation: 3},
+			{Rule: "in-shadow", Mode: rules.ModeShadow, Generation: 9}}
+		if err := s.Store.PublishModes(t.Context(), s.Clock.Now(), beside); err != nil {
+			t.Fatal(err)
+		}
+		p := newPublisher(t, s)
+		var told []rules.ModeState
+		p.o.Overtake = func(_ context.Context, ahead []rules.ModeState) ([]string, []rules.ModeState, error) {
+			told = append(told, ahead...)
+			off := ahead[0]
+			off.Mode, off.Generation = rules.ModeOff, off.Generation+1
+			return []string{"rule lost"}, []rules.ModeState{off}, nil
+		}
+		for range 2 {
+			if err := p.Publish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(told) != 1 || told[0].Rule != "lost" {
+			t.Errorf("the rule store was asked about %+v, want the lost rule once", told)
+		}
+		modes, err := blocklist.NewFeed(s.Store).ModeTexts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rule, want := range map[string]rules.Mode{"lost": rules.ModeOff, "in-shadow": rules.ModeShadow,
+			blocktest.FloodRule: rules.ModeBlock} {
+			if m, err := blocklist.DecodeMode(rule, modes[rule]); err != nil || m.Mode != want {
+				t.Errorf("rule %s is in %v, %v, want %v", rule, m.Mode, err, want)
+			}
+		}
 	})
 }

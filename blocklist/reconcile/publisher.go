@@ -37,8 +37,9 @@ type PublisherOptions struct {
 	// asked.
 	Own func(ctx context.Context) error
 	// Overtake has the rule store number its modes above those that Redis has later than it, and tells what it has
-	// done. Nil: that Redis is ahead is a failure of the round.
-	Overtake func(ctx context.Context, ahead []rules.ModeState) (lines []string, err error)
+	// done. Of rules that block by Redis and that the store does not know, it gives the modes that stop them. Nil: that
+	// Redis is ahead is a failure of the round.
+	Overtake func(ctx context.Context, ahead []rules.ModeState) (lines []string, off []rules.ModeState, err error)
 }
 
 func (o *PublisherOptions) validate() error {
@@ -131,29 +132,41 @@ func (p *Publisher) Publish(ctx context.Context) error {
 			return err
 		}
 	}
-	err := p.sync(ctx)
+	modes, err := p.sync(ctx, nil)
 	ahead := (*blocklist.ModesAheadError)(nil)
-	if !errors.As(err, &ahead) || p.o.Overtake == nil {
+	if err != nil && !errors.As(err, &ahead) || p.o.Overtake == nil {
 		return err
 	}
-	lines, err := p.o.Overtake(ctx, ahead.Modes)
+	later, err := blocklist.Strangers(ctx, p.o.Store, modes)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ahead, err)
+		return err
+	}
+	if ahead != nil {
+		later = append(later, ahead.Modes...)
+	}
+	if len(later) == 0 {
+		return nil
+	}
+	lines, off, err := p.o.Overtake(ctx, later)
+	if err != nil {
+		return fmt.Errorf("redis has modes that the rule store has not: %w", err)
 	}
 	for _, line := range lines { // none: what the store said was read before the change that Redis has heard of
 		p.o.Logger.WarnContext(ctx, "Redis had later modes than the rule store", "found", line)
 	}
-	return p.sync(ctx)
+	_, err = p.sync(ctx, off)
+	return err
 }
 
-func (p *Publisher) sync(ctx context.Context) error {
+// sync publishes what the rule store has, which it gives, and modes beside.
+func (p *Publisher) sync(ctx context.Context, beside []rules.ModeState) ([]rules.ModeState, error) {
 	modes, err := p.o.Modes.Modes(ctx)
 	if err != nil {
-		return fmt.Errorf("modes of rules: %w", err)
+		return nil, fmt.Errorf("modes of rules: %w", err)
 	}
-	n, err := p.o.Store.SyncModes(ctx, p.o.Clock(), modes)
+	n, err := p.o.Store.SyncModes(ctx, p.o.Clock(), append(modes, beside...))
 	p.published.Add(float64(n))
-	return err
+	return modes, err
 }
 
 func (p *Publisher) note(ctx context.Context, err error) {

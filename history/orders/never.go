@@ -105,7 +105,8 @@ func (c *NeverChange) one(ctx context.Context, tx pgx.Tx, p netip.Prefix, ends t
 	statement, args := `INSERT INTO never_block_entries (prefix, until, added_by, via, reason) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (prefix) DO UPDATE SET until = excluded.until, added_by = excluded.added_by, via = excluded.via,
 			reason = excluded.reason,
-			added_at = excluded.added_at, removed_at = NULL, revision = excluded.revision`, []any{p, postgres.TimestampOrNull(ends), c.By, c.Via, c.Reason}
+			added_at = excluded.added_at, removed_at = NULL, revision = excluded.revision`,
+		[]any{p, postgres.TimestampOrNull(ends), c.By, c.Via, c.Reason}
 	if c.Remove {
 		entry.Action, entry.After = "never-block-remove", audit.None
 		statement, args = "UPDATE never_block_entries SET removed_at = now(), revision = nextval('never_block_revision') WHERE prefix = $1", []any{p}

@@ -52,7 +52,8 @@ func (s *Store) Leave(ctx context.Context, instance string) error {
 // what they do and by instance: a thousand at most.
 func (s *Store) Processes(ctx context.Context, within time.Duration) ([]Process, error) {
 	rows, err := s.db.Query(ctx, `SELECT instance, does, build, offsets, reported_at FROM processes
-		WHERE reported_at > clock_timestamp() - make_interval(secs => $1) ORDER BY does, instance LIMIT 1000`, within.Seconds())
+		WHERE reported_at > clock_timestamp() - make_interval(secs => $1) ORDER BY does, instance LIMIT 1000`,
+		within.Seconds())
 	if err != nil {
 		return nil, s.db.Fail("processes", err)
 	}

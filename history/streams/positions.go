@@ -58,7 +58,8 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 	}
 	err = p.store.db.Transact(ctx, fmt.Sprintf("storing positions of %s", p.stage), func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT partition, next_offset FROM read_positions
-			WHERE stream = $1 AND stage = $2 AND partition = ANY($3) ORDER BY partition FOR UPDATE`, p.stream, p.stage, partitions)
+			WHERE stream = $1 AND stage = $2 AND partition = ANY($3) ORDER BY partition FOR UPDATE`,
+			p.stream, p.stage, partitions)
 		if err != nil {
 			return err
 		}
@@ -77,7 +78,8 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 			case at != k.Before:
 				others[k.Partition] = at
 			case at != k.Now:
-				batch.Queue(`INSERT INTO read_positions AS r (stream, stage, partition, next_offset) VALUES ($1, $2, $3, $4)
+				batch.Queue(`INSERT INTO read_positions AS r (stream, stage, partition, next_offset)
+					VALUES ($1, $2, $3, $4)
 					ON CONFLICT (stream, stage, partition) DO UPDATE SET next_offset = excluded.next_offset
 					WHERE r.next_offset = $5`, p.stream, p.stage, k.Partition, k.Now, k.Before)
 			}

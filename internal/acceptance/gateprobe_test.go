@@ -36,8 +36,8 @@ func newGateProbe(t testing.TB, in *install) *gateProbe {
 		t.Fatal(err)
 	}
 	p.replica, err = replica.New(replica.Options{
-		Store: store, Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler),
-		Registerer: prometheus.NewRegistry(),
+		Store: store, Clock: func() traffic.Time { return traffic.At(time.Now()) },
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -202,7 +202,8 @@ func (b *stores) recreateHits() {
 	topic := kmsg.NewDeleteTopicsRequestTopic()
 	name := b.stream.Topic("hits")
 	topic.Topic = &name
-	request.Topics, request.TopicNames, request.TimeoutMillis = []kmsg.DeleteTopicsRequestTopic{topic}, []string{name}, 30_000
+	request.Topics, request.TopicNames = []kmsg.DeleteTopicsRequestTopic{topic}, []string{name}
+	request.TimeoutMillis = 30_000
 	if _, err := request.RequestWith(b.Context(), client); err != nil {
 		b.Fatal(err)
 	}

@@ -1,12 +1,15 @@
 package doctor
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Redis is compared with the rule store both ways: what is later there is a failure, what it lacks is not.
@@ -49,5 +52,29 @@ func TestACommitOfALostRoutingVersionIsAFailure(t *testing.T) {
 			"names routing version 3, and the rule store's newest is 2") {
 			t.Errorf("stored %d: %+v", stored, f)
 		}
+	}
+}
+
+// An entry of the never-block list that Redis has and a rule store of before has not is a failure, with the command that
+// adds it again; more than fit are counted.
+func TestEntriesThatTheRuleStoreHasLostAreFailures(t *testing.T) {
+	const now = traffic.Time(1_000_000)
+	told := &blocklist.NeverEntries{Revision: 20}
+	for i := range shownGates + 2 {
+		told.Entries = append(told.Entries, blocklist.NeverEntry{
+			Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)})
+	}
+	stored := &blocklist.NeverEntries{Revision: 3, Entries: told.Entries[:1]}
+	found := judgeNever(told, stored, now)
+	if len(found) != shownGates+1 || !strings.Contains(found[shownGates].Found, "1 more like these") {
+		t.Fatalf("%+v", found)
+	}
+	for _, f := range found[:shownGates] {
+		if f.Status != Fail || !strings.Contains(f.Remedy, "weir never-block add 192.0.2.") {
+			t.Errorf("%+v", f)
+		}
+	}
+	if found := judgeNever(stored, told, now); len(found) > 0 {
+		t.Errorf("what Redis has not heard of yet: %+v", found)
 	}
 }

@@ -103,7 +103,8 @@ func rowsOfServers() []row {
 				-70, -70)
 		},
 			"clocks of processes", Fail, "2 more like these", "NTP", []string{"clock of run-0", "clock of run-1",
-				"clock of run-2", "clock of run-3", "clock of run-4", "clock of run-5", "clock of run-6", "clock of run-7"}},
+				"clock of run-2", "clock of run-3", "clock of run-4", "clock of run-5", "clock of run-6",
+				"clock of run-7"}},
 		{"no process", func(*world) {}, "clocks of processes", OK, "none has told of itself", "", nil},
 		clock("all but right", 300*time.Millisecond, OK, "ahead of this machine's"),
 		{"standby", func(w *world) { w.postgres.Replica = true }, "postgres", Fail, "it is a standby and takes no writes", "name its primary", nil},

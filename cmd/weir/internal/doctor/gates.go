@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // othersSteps bounds how many keys of a server are looked through for gates of other namespaces: a thousand with each
@@ -87,7 +88,38 @@ func (e redisUse) lookAtModes(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{failed(name, err, "see PostgreSQL's log")}
 	}
-	return append(judgeModes(inRedis, stored), e.lookAtSignatures(ctx)...)
+	found := append(judgeModes(inRedis, stored), e.lookAtSignatures(ctx)...)
+	return append(found, e.lookAtNever(ctx)...)
+}
+
+// lookAtNever says which entries of the never-block list Redis has and the rule store has lost. Nothing is said where the
+// store's are as new.
+func (e redisUse) lookAtNever(ctx context.Context) []Finding {
+	const name = "never-block list"
+	told, err := e.redis.Never(ctx)
+	if err != nil {
+		return []Finding{failed(name, err, "see redis-cli --cluster check")}
+	}
+	stored, err := e.history.Orders.NeverEntries(ctx) // after Redis was read: what is published is stored before
+	if err != nil {
+		return []Finding{failed(name, err, "see PostgreSQL's log")}
+	}
+	return judgeNever(&told, &stored, e.clock())
+}
+
+func judgeNever(told, stored *blocklist.NeverEntries, now traffic.Time) (found []Finding) {
+	const name = "never-block list"
+	lost := told.Lost(stored, now)
+	for i := range lost[:min(len(lost), shownGates)] {
+		found = append(found, failing(name, "before weir migrate, or weir run with enforce, replaces what Redis has: "+
+			lost[i].Command(),
+			"Redis has %s, and the rule store does not: PostgreSQL has come back older", lost[i].Prefix))
+	}
+	if more := len(lost) - shownGates; more > 0 {
+		found = append(found, failing(name, "weir migrate lists all of them, each with the command that adds it again",
+			"%d more like these", more))
+	}
+	return found
 }
 
 func judgeModes(inRedis, stored []rules.ModeState) (found []Finding) {

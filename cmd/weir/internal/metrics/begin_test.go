@@ -29,7 +29,8 @@ func perStage() []string {
 func laterSeries() []string {
 	return []string{
 		"weir_api_requests_total", // each operation with each status would be some thousand series
-		"weir_blocks", "weir_clock_offset_seconds", "weir_detect_hits_total", "weir_detect_rule_events_total", "weir_enforce_decisions_total", "weir_route_rule_condition_errors_total",
+		"weir_blocks", "weir_clock_offset_seconds", "weir_detect_hits_total", "weir_detect_rule_events_total",
+		"weir_enforce_decisions_total", "weir_route_rule_condition_errors_total",
 		"weir_route_rule_events_total", "weir_route_rule_key_missing_total", "weir_route_rule_value_missing_total", "weir_route_rule_tier_errors_total", "weir_rule_info", "weir_rule_uncounted_events_total",
 	}
 }

@@ -105,8 +105,12 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 		lines = append(lines, fmt.Sprintf("modes in Redis are not compared with the rule store, weir run with the "+
 			"stage enforce does that: %v", unasked))
 	}
+	lost, err := lostNever(ctx, redis, h, unasked)
+	if err != nil {
+		return lines, err
+	}
 	done, err := h.Rules.Overtake(ctx, named, by, audit.Local, "")
-	lines = append(lines, done.Lines()...)
+	lines = append(append(lines, done.Lines()...), lost...)
 	if err != nil || unasked != nil || done.Floor == 0 {
 		return lines, err
 	}
@@ -136,10 +140,35 @@ func namedBy(ctx context.Context, redis *blocklist.Store, me blocklist.Owner, na
 	return err
 }
 
-// overtaking numbers the modes of the rule store above those that Redis has later than it.
-func overtaking(store *rulestore.Store) func(ctx context.Context, ahead []rules.ModeState) ([]string, error) {
-	return func(ctx context.Context, ahead []rules.ModeState) ([]string, error) {
+// lostNever says which entries of the never-block list Redis has and the rule store has lost, each with the command that
+// adds it again: once ENFORCE runs, Redis has what is stored, and nobody knows of them any more. It is asked before the
+// store's numbers go above Redis'. unasked is why Redis was not asked; nil: it was.
+func lostNever(ctx context.Context, redis *blocklist.Store, h *history.Store, unasked error) ([]string, error) {
+	if unasked != nil {
+		return nil, nil
+	}
+	told, err := redis.Never(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := h.Orders.NeverEntries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, e := range told.Lost(&stored, Now()) {
+		lines = append(lines, fmt.Sprintf("never-block list: Redis has %s, and the rule store has lost it, with who "+
+			"added it and why; once weir run with enforce starts, it keeps nobody from being blocked: %s", e.Prefix,
+			e.Command()))
+	}
+	return lines, nil
+}
+
+// overtaking numbers the modes of the rule store above those that Redis has later than it, and stops rules that it does
+// not know.
+func overtaking(store *rulestore.Store) func(context.Context, []rules.ModeState) ([]string, []rules.ModeState, error) {
+	return func(ctx context.Context, ahead []rules.ModeState) ([]string, []rules.ModeState, error) {
 		done, err := store.Overtake(ctx, rulestore.Named{Modes: ahead}, rulestore.ByWeir, "", "")
-		return done.Lines(), err
+		return done.Lines(), done.Strangers, err
 	}
 }
