@@ -114,7 +114,7 @@ func TestRulesTellWhatTheyDidNotCount(t *testing.T) {
 	}
 	unknown := history.UnknownFigures()
 	unknown.Late = 12
-	if got := uncountedText(&unknown); got != "late 12, out_of_order ?, missing_field ?, missing_value ?" {
+	if got := uncountedText(&unknown); got != "late 12, out_of_order ?, missing_field ?, missing_value ?, budget ?" {
 		t.Errorf("figures that are not known are shown as %q", got)
 	}
 }
