@@ -355,11 +355,13 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 			if err != nil || answer.StatusCode != http.StatusOK || answer.Body.Close() != nil {
 				t.Fatal(n, answer, err)
 			}
+			synctest.Wait() // until its place is free
 			if n < 2 { // the place of whoever was answered is taken by somebody who sends nothing
 				say(p.dial(t, "192.0.2.5"), "GET")
 				time.Sleep(1100 * time.Millisecond)
 			}
 		}
+		synctest.Wait()
 		last := p.dial(t, "192.0.2.5")
 		time.Sleep(1100 * time.Millisecond)
 		say(p.dial(t, "192.0.2.6"), "GET") // instead of the first one of 192.0.2.5
