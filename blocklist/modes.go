@@ -196,8 +196,8 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 }
 
 // Strangers are the modes of rules that block by Redis, and that known has not: the rule store has come back older than
-// their promotion, or somebody else has written to Redis. Those that cannot be read block nobody, and rules by hand that
-// were used once stay.
+// their promotion, or somebody else has written to Redis. Those that cannot be read block nobody, and rules by hand
+// that were used once stay.
 func Strangers(ctx context.Context, s *Store, known []rules.ModeState) ([]rules.ModeState, error) {
 	hash, err := NewFeed(s).ModeTexts(ctx)
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestEntriesThatWereLost: only where Redis has heard of a later change than the store has are the store's entries those
-// of before; what has ended since is nobody's loss.
+// TestEntriesThatWereLost: only where Redis has heard of a later change than the store has are the store's entries
+// those of before; what has ended since is nobody's loss.
 func TestEntriesThatWereLost(t *testing.T) {
 	now := traffic.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	entry := func(prefix string, until traffic.Time) blocklist.NeverEntry {
 		return blocklist.NeverEntry{Prefix: netip.MustParsePrefix(prefix), Until: until}
 	}
-	kept, added, ended := entry("192.0.2.0/24", 0), entry("198.51.100.0/24", now.Add(time.Hour)), entry("203.0.113.7/32", now)
+	kept, added, ended := entry("192.0.2.0/24", 0), entry("198.51.100.0/24",
+		now.Add(time.Hour)), entry("203.0.113.7/32", now)
 	longer := entry("2001:db8::/48", now.Add(2*time.Hour))
 	redis := blocklist.NeverEntries{Revision: 9, Entries: []blocklist.NeverEntry{kept, added, ended, longer}}
 	for name, c := range map[string]struct {

@@ -142,9 +142,9 @@ func TestVersionsStay(t *testing.T) {
 	d.Limit--
 	apply("id: flood # lower\n")
 	for table, columns := range map[string][]string{
-		"rule_versions":    {"source", "document", "author", "reason", "created_at", "lineage", "version"},
-		"pending_versions": {"source", "document", "author", "reason", "created_at", "lineage", "version"},
-		"allow_versions":   {"document", "author", "reason", "created_at", "version"},
+		"rule_versions":    {"source", "document", "author", "created_at", "lineage", "version"},
+		"pending_versions": {"source", "document", "author", "created_at", "lineage", "version"},
+		"allow_versions":   {"document", "author", "created_at", "version"},
 	} {
 		statements := []string{"DELETE FROM weir." + table}
 		for _, c := range columns {

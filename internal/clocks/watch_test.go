@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,20 +61,30 @@ func TestHeardKeepsWhatDiffersMostUntilItIsTaken(t *testing.T) {
 }
 
 // skewed is a store whose clock differs, or that is away.
-type skewed struct {
+type skewed struct{ is atomic.Pointer[skew] }
+
+type skew struct {
 	apart time.Duration
 	err   error
 	mute  bool
 }
 
+func newSkewed() *skewed {
+	s := &skewed{}
+	s.set(skew{})
+	return s
+}
+
+func (s *skewed) set(is skew) { s.is.Store(&is) }
+
 func (s *skewed) read(_ context.Context, clock func() traffic.Time) (clocks.Reading, bool, error) {
-	asked := clock()
-	return clocks.Reading{Theirs: asked.Add(s.apart), Asked: asked, Answered: asked}, !s.mute, s.err
+	asked, is := clock(), s.is.Load()
+	return clocks.Reading{Theirs: asked.Add(is.apart), Asked: asked, Answered: asked}, !is.mute, is.err
 }
 
 func TestAWatchSaysOnceWhereClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		redis, postgres := &skewed{}, &skewed{}
+		redis, postgres := newSkewed(), newSkewed()
 		var log bytes.Buffer
 		var told [][]clocks.Offset
 		left := 0
@@ -112,21 +123,21 @@ func TestAWatchSaysOnceWhereClocksDiffer(t *testing.T) {
 		}
 		time.Sleep(time.Second) // between two comparisons
 		step("clocks agree")
-		redis.apart = 1500 * time.Millisecond
+		redis.set(skew{apart: 1500 * time.Millisecond})
 		step("a little", `level=WARN … store=redis … "1.5s behind redis"`)
 		step("still a little")
-		redis.apart = -70 * time.Second
+		redis.set(skew{apart: -70 * time.Second})
 		step("wrong", `level=ERROR … store=redis … "1m10s ahead of redis"`)
-		redis.apart = -4 * time.Second
+		redis.set(skew{apart: -4 * time.Second})
 		step("better, and not good")
-		redis.err = errors.New("away")
+		redis.set(skew{err: errors.New("away")})
 		step("away")
 		if n, err := testutil.GatherAndCount(registry, "weir_clock_offset_seconds"); n != 1 || err != nil {
 			t.Errorf("%d offsets are shown while one of two stores is away, %v", n, err)
 		}
-		redis.err, redis.apart = nil, 0
+		redis.set(skew{})
 		step("agree again", "level=INFO … store=redis")
-		postgres.apart = 6 * time.Second
+		postgres.set(skew{apart: 6 * time.Second})
 		step("the other", "level=ERROR … store=postgres")
 		if got, want := w.Worst(), 6*time.Second; got != want {
 			t.Errorf("worst is %s, want %s", got, want)
@@ -139,7 +150,7 @@ func TestAWatchSaysOnceWhereClocksDiffer(t *testing.T) {
 		`)); err != nil {
 			t.Error(err)
 		}
-		postgres.mute = true
+		postgres.set(skew{apart: 6 * time.Second, mute: true})
 		step("not heard")
 		cancel()
 		if err := <-done; err != nil || left != 1 {

@@ -55,8 +55,8 @@ func TestACommitOfALostRoutingVersionIsAFailure(t *testing.T) {
 	}
 }
 
-// An entry of the never-block list that Redis has and a rule store of before has not is a failure, with the command that
-// adds it again; more than fit are counted.
+// An entry of the never-block list that Redis has and a rule store of before has not is a failure, with the command
+// that adds it again; more than fit are counted.
 func TestEntriesThatTheRuleStoreHasLostAreFailures(t *testing.T) {
 	const now = traffic.Time(1_000_000)
 	told := &blocklist.NeverEntries{Revision: 20}

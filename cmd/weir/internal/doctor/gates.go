@@ -92,8 +92,8 @@ func (e redisUse) lookAtModes(ctx context.Context) []Finding {
 	return append(found, e.lookAtNever(ctx)...)
 }
 
-// lookAtNever says which entries of the never-block list Redis has and the rule store has lost. Nothing is said where the
-// store's are as new.
+// lookAtNever says which entries of the never-block list Redis has and the rule store has lost. Nothing is said where
+// the store's are as new.
 func (e redisUse) lookAtNever(ctx context.Context) []Finding {
 	const name = "never-block list"
 	told, err := e.redis.Never(ctx)

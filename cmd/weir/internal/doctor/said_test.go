@@ -28,9 +28,12 @@ func saidElsewhere() map[string]string {
 		"it has not been made":                   "a schema without a stream: weir migrate makes both",
 		"it has no routing version":              "likewise",
 		"PostgreSQL at %s cannot be reached: %s": "TestDoctorWithServersAway of cmd/weir",
-		"of the newest %s, up to %d were beyond what conditions may cost together, and not judged by: %s": "TestRulesBeyondTheBudgetAreNamed",
-		"Redis has %s, and the rule store does not: PostgreSQL has come back older":                       "TestEntriesThatTheRuleStoreHasLostAreFailures",
-		"weir migrate lists all of them, each with the command that adds it again":                        "TestEntriesThatTheRuleStoreHasLostAreFailures",
+		"of the newest %s, up to %d were beyond what conditions may cost together, and not judged by: " +
+			"%s": "TestRulesBeyondTheBudgetAreNamed",
+		"Redis has %s, and the rule store does not: PostgreSQL has come back " +
+			"older": "TestEntriesThatTheRuleStoreHasLostAreFailures",
+		"weir migrate lists all of them, each with the command that adds it " +
+			"again": "TestEntriesThatTheRuleStoreHasLostAreFailures",
 	}
 }
 

@@ -140,9 +140,9 @@ func namedBy(ctx context.Context, redis *blocklist.Store, me blocklist.Owner, na
 	return err
 }
 
-// lostNever says which entries of the never-block list Redis has and the rule store has lost, each with the command that
-// adds it again: once ENFORCE runs, Redis has what is stored, and nobody knows of them any more. It is asked before the
-// store's numbers go above Redis'. unasked is why Redis was not asked; nil: it was.
+// lostNever says which entries of the never-block list Redis has and the rule store has lost, each with the command
+// that adds it again: once ENFORCE runs, Redis has what is stored, and nobody knows of them any more. It is asked
+// before the store's numbers go above Redis'. unasked is why Redis was not asked; nil: it was.
 func lostNever(ctx context.Context, redis *blocklist.Store, h *history.Store, unasked error) ([]string, error) {
 	if unasked != nil {
 		return nil, nil

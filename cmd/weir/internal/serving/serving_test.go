@@ -356,7 +356,7 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 				t.Fatal(n, answer, err)
 			}
 			synctest.Wait() // until its place is free
-			if n < 2 { // the place of whoever was answered is taken by somebody who sends nothing
+			if n < 2 {      // the place of whoever was answered is taken by somebody who sends nothing
 				say(p.dial(t, "192.0.2.5"), "GET")
 				time.Sleep(1100 * time.Millisecond)
 			}
