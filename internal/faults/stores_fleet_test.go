@@ -3,8 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -201,10 +199,4 @@ func (c *constant) end() {
 			}
 		}
 	})
-}
-
-// readAll reads an answer to its end.
-func readAll(answer *http.Response) ([]byte, error) {
-	defer func() { _ = answer.Body.Close() }()
-	return io.ReadAll(answer.Body)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -167,7 +168,8 @@ func (d *door) get(path string, header http.Header) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, errors.Join(err, d.running.Alive())
 	}
-	body, err := readAll(answer)
+	defer func() { _ = answer.Body.Close() }() // all of it was read
+	body, err := io.ReadAll(answer.Body)
 	return answer.StatusCode, body, err
 }
 
