@@ -169,8 +169,10 @@ func TestAWatchGoesOnWhereItCannotTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		tries := 0
+		redis := newSkewed()
+		redis.set(skew{apart: time.Minute})
 		w, err := clocks.NewWatch(clocks.Options{
-			Sources: []clocks.Source{{Store: "redis", Read: (&skewed{apart: time.Minute}).read}},
+			Sources: []clocks.Source{{Store: "redis", Read: redis.read}},
 			Clock:   now, Logger: slog.New(slog.NewTextHandler(&log, nil)), Registerer: prometheus.NewRegistry(),
 			Announce: func(context.Context, []clocks.Offset) error { tries++; return errors.New("permission denied") },
 		})
