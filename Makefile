@@ -46,7 +46,7 @@ test-faults: ## kill, freeze, restart and put back processes and servers under l
 	scripts/test.sh faults
 
 .PHONY: test-mutants
-test-mutants: ## break what the documents promise, one by one, and want a test to notice; prints a table. ARGS="-only access"
+test-mutants: ## break what the documents promise, one by one, and want a test to notice. ARGS="-only access"
 	scripts/test.sh mutants $(ARGS)
 
 .PHONY: lint

@@ -43,7 +43,8 @@ if [[ ! -d $home/libs ]]; then
 POM
 	log "fetching Apache Kafka $version from Maven Central"
 	retry 4 fetch || die "Apache Kafka $version could not be fetched. Set WEIR_TEST_KAFKA=host:port to use a broker of yours."
-	genuine || die "What was fetched as Apache Kafka $version is not what scripts/kafka-$version.sha256 names. Set WEIR_TEST_KAFKA=host:port to use a broker of yours."
+	genuine || die "What was fetched as Apache Kafka $version is not what scripts/kafka-$version.sha256 names." \
+		"Set WEIR_TEST_KAFKA=host:port to use a broker of yours."
 	# Moved into place whole: a run that is interrupted, or another one beside it, never sees half of it.
 	mkdir -p "$home"
 	mv -T "$work/libs" "$home/libs" 2>/dev/null || [[ -d $home/libs ]] || mv "$work/libs" "$home/libs"

@@ -111,12 +111,11 @@ func storeAlerts() []alert {
 			name: "WeirClockApart", severity: Page, hold: 2 * time.Minute,
 			expr: fmt.Sprintf("max by (namespace, job, instance, store) (abs(weir_clock_offset_seconds{%s})) >= %s",
 				live, seconds(clockMost)),
-			summary: "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} from that of {{ " +
-				"$labels.store }}",
+			summary: "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} from that of " +
+				"{{ $labels.store }}",
 			detail: "The clocks of {{ $labels.instance }} ({{ $labels.namespace }}, job {{ $labels.job }}) and of " +
 				"{{ $labels.store }} differ by {{ $value | humanizeDuration }} at the least. Blocks begin and end " +
-				"at wrong " +
-				"moments, or none is made.",
+				"at wrong moments, or none is made.",
 		},
 		{
 			name: "WeirRedisMemoryHigh", severity: Ticket, hold: 5 * time.Minute,

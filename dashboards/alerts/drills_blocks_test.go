@@ -75,8 +75,10 @@ func storeDrills() []drill {
 		{
 			alert: "WeirClockApart",
 			series: []string{
-				`weir_clock_offset_seconds{namespace="weir",stream="live",job="weir",instance="run-1",store="redis"} 0x10 -70x10 0x10`,
-				`weir_clock_offset_seconds{namespace="weir",stream="live",job="weir",instance="run-1",store="postgres"} 4.9x30`,
+				`weir_clock_offset_seconds{namespace="weir",stream="live",job="weir",instance="run-1",` +
+					`store="redis"} 0x10 -70x10 0x10`,
+				`weir_clock_offset_seconds{namespace="weir",stream="live",job="weir",instance="run-1",` +
+					`store="postgres"} 4.9x30`,
 			},
 			quiet: "12m", fires: "14m", over: "22m",
 			notices: []notice{{

@@ -310,14 +310,16 @@ var plan = map[string]room{
 			"history/explore", "history/orders", "history/partitions", "history/postgres", "history/ramp",
 			"history/retention",
 			"history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect",
-			"ingest/kafka", "ingest/route", "internal/clocks", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+			"ingest/kafka", "ingest/route", "internal/clocks", "internal/retry", "internal/ruleseries", "rules",
+			"traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what: "what weir doctor checks",
 		imports: []string{"blocklist", "blocklist/signing", "cmd/weir/internal/config", "cmd/weir/internal/service",
 			"cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions",
 			"history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka",
-			"ingest/route", "internal/clocks", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+			"ingest/route", "internal/clocks", "internal/plural", "rules", "rules/condition", "traffic",
+			"traffic/format"},
 		tests: []string{"migrations"},
 	},
 	"cmd/weir/internal/devserver": {

@@ -142,8 +142,10 @@ func TestAWatchSaysOnceWhereClocksDiffer(t *testing.T) {
 		if got, want := w.Worst(), 6*time.Second; got != want {
 			t.Errorf("worst is %s, want %s", got, want)
 		}
+		const help = "By how much the clock of a store is ahead of this process's, at the least; negative: behind. " +
+			"Compared every 15 s; absent where the store was not heard."
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-			# HELP weir_clock_offset_seconds By how much the clock of a store is ahead of this process's, at the least; negative: behind. Compared every 15 s; absent where the store was not heard.
+			# HELP weir_clock_offset_seconds `+help+`
 			# TYPE weir_clock_offset_seconds gauge
 			weir_clock_offset_seconds{store="postgres"} 6
 			weir_clock_offset_seconds{store="redis"} 0

@@ -214,8 +214,9 @@ func (b *stores) end(ctx context.Context) {
 // tellsLost tells the judge of which lost routing versions history says that nobody counts their events.
 func (b *stores) tellsLost(logs *exactness.Logs) {
 	b.Helper()
-	err := b.stream.Query(b.Context(), `SELECT substring(reason FROM 'the rule store has lost routing version ([0-9]+)')::bigint,
-		keyed_partition FROM {ns}.losses_v WHERE reason LIKE 'the rule store has lost routing version %'`, func(rows pgx.Rows) error {
+	const lost = `SELECT substring(reason FROM 'the rule store has lost routing version ([0-9]+)')::bigint,
+		keyed_partition FROM {ns}.losses_v WHERE reason LIKE 'the rule store has lost routing version %'`
+	err := b.stream.Query(b.Context(), lost, func(rows pgx.Rows) error {
 		var version int64
 		var keyed int
 		err := rows.Scan(&version, &keyed)

@@ -294,7 +294,8 @@ func TestServerAndStoresSayTheSame(t *testing.T) {
 		{[]string{"uncounted"}, "missing_field"},
 		{[]string{"uncounted", "--limit", "2"}, "the newest 2 of 5"},
 		{[]string{"uncounted", "--reason", "late", "--limit", "0"}, "late"},
-		{[]string{"uncounted", "--reason", "lat"}, "error (true): --reason: got \"lat\"; allowed: late, out_of_order, missing_field, missing_value, budget; did you mean late?"},
+		{[]string{"uncounted", "--reason", "lat"}, "error (true): --reason: got \"lat\"; " +
+			"allowed: late, out_of_order, missing_field, missing_value, budget; did you mean late?"},
 		{[]string{"uncounted", "--replay", "monday"}, "there is no replay"},
 		{[]string{"dead"}, "malformed"},
 		{[]string{"dead", "--limit", "2"}, "the newest 2 of 4"},

@@ -130,9 +130,10 @@ func (p *Program) uncounted() *cobra.Command {
 		Short: "List how many events rules did not count, and why",
 		Long: `List the sums of events that a rule watches and did not count, by rule, reason and minute of arrival. The reasons:
 late (further behind the newest event of the source partition than the rule's lateness allows), out_of_order (on time, but older than
-what the algorithm's memory can place), missing_field (without a field of the key, with on_missing: skip), missing_value (without the
-number or the value that the rule counts) and budget (its condition was not judged: conditions have a budget together). An event has one reason for a rule. Sums of missing fields and values are of one router, over
-all partitions.`,
+what the algorithm's memory can place), missing_field (without a field of the key, with on_missing: skip),
+missing_value (without the number or the value that the rule counts) and budget (its condition was not judged:
+conditions have a budget together). An event has one reason for a rule. Sums of missing fields and values are of one
+router, over all partitions.`,
 		Example: "  weir history uncounted --since 24h\n  weir history uncounted --rule login --reason missing_field",
 		Args:    cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {

@@ -166,7 +166,8 @@ func actRows() map[string]*actRow {
 			nil, shadow)), 0, http.StatusNotFound),
 		"POST /api/v1/blocks": conflict(api("block", "", fixed(
 			`{"reason":"matrix","subject":"user=alice","everything":true,"for":"1h"}`), fixed(
-			`{"reason":"matrix","subject":"ip=198.51.100.7%2F32","everything":true,"for":"1h"}`), ""), http.StatusConflict),
+			`{"reason":"matrix","subject":"ip=198.51.100.7%2F32","everything":true,"for":"1h"}`), ""),
+			http.StatusConflict),
 		"POST /api/v1/never-block/entries": conflict(api("never-block", "",
 			entering(`{"reason":"matrix","entries":["10.2.%d.%d"]}`),
 			fixed(`{"reason":"matrix","remove":true,"entries":["203.0.113.9"]}`), ""), http.StatusConflict),

@@ -383,7 +383,8 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 		if err != nil || answer.StatusCode != http.StatusOK || answer.Body.Close() != nil {
 			t.Error(answer, err)
 		}
-		want := `# HELP weir_http_dropped_unsent_connections_total Connections whose request had not come whole for a second, and that made room for others.
+		const help = "Connections whose request had not come whole for a second, and that made room for others."
+		want := `# HELP weir_http_dropped_unsent_connections_total ` + help + `
 # TYPE weir_http_dropped_unsent_connections_total counter
 weir_http_dropped_unsent_connections_total{server="console"} 5
 weir_http_dropped_unsent_connections_total{server="metrics"} 0
