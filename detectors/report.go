@@ -203,9 +203,8 @@ func (r *report) lost(k *Keyed, w *watermark) Hit {
 	h := Hit{
 		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: -1, Offset: -k.Version,
 		Seen: w.appended, First: w.at, Last: w.at,
-		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed "+
-			"by it",
-			k.Version),
+		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed by "+
+			"it", k.Version),
 	}
 	h.ID = r.ownLossID(h) // other losses are before offsets of the log, which are not negative
 	h.Offset = 0

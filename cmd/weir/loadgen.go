@@ -379,10 +379,8 @@ func showLoad(a *app, f *loadgenFlags, out loadgen.Outcome, took time.Duration) 
 	}
 	fmt.Fprintf(to, "%s %s in %s%s\n", plural.Of(out.Events, "event"), verb, terminal.Seconds(took.Seconds()), end)
 	if out.Unsure > 0 {
-		fmt.Fprintf(to,
-			"%s more were given to Kafka without an answer: they may be in the stream or not, and verify takes them "+
-				"for that\n",
-			plural.Of(out.Unsure, "event"))
+		fmt.Fprintf(to, "%s more were given to Kafka without an answer: they may be in the stream or not, and verify "+
+			"takes them for that\n", plural.Of(out.Unsure, "event"))
 	}
 	if out.Behind > time.Second {
 		fmt.Fprintf(to, "up to %s behind the schedule: fewer events a second would arrive in time\n", out.Behind.Round(10*time.Millisecond))

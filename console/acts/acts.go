@@ -31,8 +31,8 @@ import (
 
 // Acts is what people do to an installation: Service does it here, console/remote asks a server to. All of them check
 // the actor and the reason first. Their errors are *access.Forbidden, *BeyondError, *Invalid, *UnknownName,
-// *ChangedError,
-// *GapChangedError, *NotStoppedError, *UnfinishedError, what the rule store refuses with, and what is away.
+// *ChangedError, *GapChangedError, *NotStoppedError, *UnfinishedError, what the rule store refuses with, and what is
+// away.
 type Acts interface {
 	// Evidence gathers what a promotion would be judged by. It changes nothing.
 	Evidence(ctx context.Context, actor access.Actor, q EvidenceRequest) (EvidenceShown, error)

@@ -35,9 +35,8 @@ type OvertakenOne struct {
 
 // String says what was found, and what became of it.
 func (o *OvertakenOne) String() string {
-	text := fmt.Sprintf("rule %s: Redis had generation %d (%s), the rule store %d (%s): it was restored or has "+
-		"lost changes; ",
-		o.Was.Rule, o.Redis.Generation, o.Redis.Mode, o.Was.Generation, o.Was.Mode)
+	text := fmt.Sprintf("rule %s: Redis had generation %d (%s), the rule store %d (%s): it was restored or has lost "+
+		"changes; ", o.Was.Rule, o.Redis.Generation, o.Redis.Mode, o.Was.Generation, o.Was.Mode)
 	if o.Is.Mode != o.Was.Mode {
 		return text + fmt.Sprintf("it is in %s now, generation %d, since somebody had stopped it from blocking",
 			o.Is.Mode, o.Is.Generation)

@@ -30,8 +30,7 @@ type Raised struct {
 func (u *Raised) In(now time.Time) bool { return u != nil && now.Before(u.Until) }
 
 // LimitChange asks for a higher limit, in place of a raise that there was: for events before Until, or, where For is
-// not
-// 0, before so long from the database's now on. Limit 0 ends a raise.
+// not 0, before so long from the database's now on. Limit 0 ends a raise.
 type LimitChange struct {
 	Rule   string
 	Limit  int

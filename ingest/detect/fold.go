@@ -256,9 +256,8 @@ func (o *owned) passUnreadable() {
 
 // giveUp goes on at next, as an operator has accepted, without the records before it.
 func (o *owned) giveUp(next int64, a ingest.Acceptance) {
-	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from",
-		o.offset,
-		"to", next, "by", a.By, "reason", a.Reason)
+	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition,
+		"from", o.offset, "to", next, "by", a.By, "reason", a.Reason)
 	o.pending = append(o.pending, o.state.Rebase(o.offset, next, "could not be read, and were given up"))
 	o.offset = next
 }

@@ -76,27 +76,37 @@ func (r *fetchRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 		return nil, fmt.Errorf("fetch: the broker speaks version %d of Fetch, weir %d to %d: use Kafka 0.11 or newer",
 			r.version, leastFetchVersion, mostFetchVersion)
 	}
-	if _, err := rw.Write(r.encode()); err != nil {
-		return nil, fmt.Errorf("fetch: writing the request: %w", err)
+	// Generous: the bound asked for, or one batch beyond it, of which the broker's own limit is the measure.
+	body, err := converse(rw, "fetch", r.encode(), r.correlation, 2*r.bytes+maxUnpackedBytes)
+	if err != nil {
+		return nil, err
+	}
+	return decodeFetchResponse(body, r.version)
+}
+
+// converse sends a request, of which the first four bytes are left for its size, and gives its answer behind the number
+// of the request. An answer of more than limit bytes is refused. what names the request in errors.
+func converse(rw io.ReadWriter, what string, request []byte, number int32, limit int) ([]byte, error) {
+	binary.BigEndian.PutUint32(request, uint32(len(request)-4))
+	if _, err := rw.Write(request); err != nil {
+		return nil, fmt.Errorf("%s: writing the request: %w", what, err)
 	}
 	var size [4]byte
 	if _, err := io.ReadFull(rw, size[:]); err != nil {
-		return nil, fmt.Errorf("fetch: reading the answer: %w", err)
+		return nil, fmt.Errorf("%s: reading the answer: %w", what, err)
 	}
-	// Generous: the bound asked for, or one batch beyond it, of which the broker's own limit is the measure.
-	limit := 2*r.bytes + maxUnpackedBytes
 	n := int(binary.BigEndian.Uint32(size[:]))
 	if n < 4 || n > limit {
-		return nil, fmt.Errorf("fetch: the answer says it has %d bytes: want 4 to %d", n, limit)
+		return nil, fmt.Errorf("%s: the answer says it has %d bytes: want 4 to %d", what, n, limit)
 	}
 	body, err := readAnswer(rw, n)
 	if err != nil {
-		return nil, fmt.Errorf("fetch: reading an answer of %d bytes: %w", n, err)
+		return nil, fmt.Errorf("%s: reading an answer of %d bytes: %w", what, n, err)
 	}
-	if got := int32(binary.BigEndian.Uint32(body)); got != r.correlation {
-		return nil, fmt.Errorf("fetch: answer to request %d, want %d", got, r.correlation)
+	if got := int32(binary.BigEndian.Uint32(body)); got != number {
+		return nil, fmt.Errorf("%s: answer to request %d, want %d", what, got, number)
 	}
-	return decodeFetchResponse(body[4:], r.version)
+	return body[4:], nil
 }
 
 // readAnswer reads n bytes into a new buffer, in steps, so that a peer must send what it makes weir allocate.
@@ -115,7 +125,7 @@ func readAnswer(r io.Reader, n int) ([]byte, error) {
 }
 
 func (r *fetchRequest) encode() []byte {
-	b := make([]byte, 4, 128+len(r.client)+len(r.topic)+32*len(r.positions)) // the size comes last
+	b := make([]byte, 4, 128+len(r.client)+len(r.topic)+32*len(r.positions)) // the size comes with converse
 	be := binary.BigEndian
 	b = be.AppendUint16(b, uint16(protocol.Fetch))
 	b = be.AppendUint16(b, uint16(r.version))
@@ -148,7 +158,6 @@ func (r *fetchRequest) encode() []byte {
 	if r.version >= 11 {
 		b = appendKafkaString(b, "") // no rack: always the leader
 	}
-	be.PutUint32(b, uint32(len(b)-4))
 	return b
 }
 

@@ -66,32 +66,17 @@ func (r *groupRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if r.version < r.least {
 		return nil, fmt.Errorf("%s: the broker speaks version %d, weir needs %d: %w", r.key, r.version, r.least, kafka.UnsupportedVersion)
 	}
-	b := make([]byte, 4, 256) // the size comes last
+	b := make([]byte, 4, 256) // the size comes with converse
 	b = binary.BigEndian.AppendUint16(b, uint16(r.key))
 	b = binary.BigEndian.AppendUint16(b, uint16(r.version))
 	b = binary.BigEndian.AppendUint32(b, 0) // the only request under way on this connection
 	b = appendKafkaString(b, clientID)
 	b = r.body(b, r.version)
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	if _, err := rw.Write(b); err != nil {
-		return nil, fmt.Errorf("%s: writing the request: %w", r.key, err)
-	}
-	var size [4]byte
-	if _, err := io.ReadFull(rw, size[:]); err != nil {
-		return nil, fmt.Errorf("%s: reading the answer: %w", r.key, err)
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n < 4 || n > maxGroupAnswer {
-		return nil, fmt.Errorf("%s: the answer says it has %d bytes: want 4 to %d", r.key, n, maxGroupAnswer)
-	}
-	body, err := readAnswer(rw, int(n))
+	answer, err := converse(rw, r.key.String(), b, 0, maxGroupAnswer)
 	if err != nil {
-		return nil, fmt.Errorf("%s: reading an answer of %d bytes: %w", r.key, n, err)
+		return nil, err
 	}
-	if got := binary.BigEndian.Uint32(body); got != 0 {
-		return nil, fmt.Errorf("%s: answer to request %d, want 0", r.key, int32(got))
-	}
-	return &groupAnswer{key: r.key, version: r.version, answerCursor: answerCursor{rest: body[4:]}}, nil
+	return &groupAnswer{key: r.key, version: r.version, answerCursor: answerCursor{rest: answer}}, nil
 }
 
 // ApiKey is the request's.

@@ -221,32 +221,17 @@ func (r *compactRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error)
 	if !r.supported {
 		return nil, fmt.Errorf("request %d: %w", r.key, errNotTold)
 	}
-	b := make([]byte, 4, 128) // the size comes last
+	b := make([]byte, 4, 128) // the size comes with converse
 	b = binary.BigEndian.AppendUint16(b, uint16(r.key))
 	b = binary.BigEndian.AppendUint16(b, 0) // version
 	b = binary.BigEndian.AppendUint32(b, 0) // the only request under way on this connection
 	b = appendKafkaString(b, clientID)
 	b = r.body(append(b, 0)) // no tagged fields of the header
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	if _, err := rw.Write(b); err != nil {
-		return nil, fmt.Errorf("request %d: writing it: %w", r.key, err)
-	}
-	var size [4]byte
-	if _, err := io.ReadFull(rw, size[:]); err != nil {
-		return nil, fmt.Errorf("request %d: reading the answer: %w", r.key, err)
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n < 5 || n > maxGroupAnswer {
-		return nil, fmt.Errorf("request %d: the answer says it has %d bytes: want 5 to %d", r.key, n, maxGroupAnswer)
-	}
-	body, err := readAnswer(rw, int(n))
+	body, err := converse(rw, fmt.Sprintf("request %d", r.key), b, 0, maxGroupAnswer)
 	if err != nil {
-		return nil, fmt.Errorf("request %d: reading an answer of %d bytes: %w", r.key, n, err)
+		return nil, err
 	}
 	answer := &compactAnswer{key: r.key, answerCursor: answerCursor{rest: body}}
-	if got := answer.int32(); got != 0 {
-		return nil, fmt.Errorf("request %d: answer to request %d, want 0", r.key, got)
-	}
 	answer.tags()
 	return answer, nil
 }

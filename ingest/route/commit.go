@@ -97,8 +97,7 @@ func (r *Router) judgeCommit(c ingest.Commit, found bool, log ingest.Bounds) (*i
 	case max(a.Offset, a.End) > log.End:
 		return nil, &refusal{short: max(a.Offset, a.End), reason: fmt.Sprintf("the log ends at %d, but events up to %d were "+
 			"announced: the log has lost records, or the topic was made anew (then stop all of weir run, run weir "+
-			"migrate --recreated, "+
-			"start it again); if it was not, resuming is possible once the log has grown to %d", log.End, a.End, a.End)}
+			"migrate --recreated, start it again); if it was not, resuming is possible once the log has grown to %d", log.End, a.End, a.End)}
 	case a.Offset < log.Start:
 		return nil, r.refuse(log.Start, a, log,
 			"the log starts at %d, but only events before %d are routed: retention was faster than routing", log.Start, a.Offset)
@@ -124,8 +123,7 @@ func (r *Router) judgeText(c ingest.Commit, found bool, log ingest.Bounds) (*ing
 	if !found {
 		return nil, r.refuse(log.Start, nil, log,
 			"the group has no commit for it: it was never migrated, the commit has expired, or the topic was made "+
-				"anew "+
-				"(then do not resume it: stop all of weir run, run weir migrate --recreated, start it again)")
+				"anew (then do not resume it: stop all of weir run, run weir migrate --recreated, start it again)")
 	}
 	if c.Metadata == "" {
 		return nil, r.refuse(c.Offset, nil, log, "the commit of offset %d has no metadata: another tool wrote it", c.Offset)
@@ -141,8 +139,7 @@ func (r *Router) judgeText(c ingest.Commit, found bool, log ingest.Bounds) (*ing
 	case a.Generation < own:
 		return nil, r.refuse(log.Start, nil, log,
 			"the commit is of generation %d of the requests topic, which is now at %d: stop all of weir run, run "+
-				"weir migrate, "+
-				"start it again; or resume at the log's start",
+				"weir migrate, start it again; or resume at the log's start",
 			a.Generation, own)
 	case len(a.Prev) != r.opt.KeyedPartitions:
 		return nil, &refusal{reason: fmt.Sprintf(

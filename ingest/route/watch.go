@@ -202,8 +202,7 @@ func behind(stored int64, newest *routingVersion) error {
 		return nil
 	}
 	return fmt.Errorf("the rule store's newest routing version is %d, and this process routes by %d, which the "+
-		"store has lost: "+
-		"apply the rules that were lost again, see docs/operations.md", stored, newest.number)
+		"store has lost: apply the rules that were lost again, see docs/operations.md", stored, newest.number)
 }
 
 // report tells the store how the partitions are, and reads what operators accepted while one of them has stopped.

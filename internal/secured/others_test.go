@@ -121,12 +121,9 @@ func (in *installation) tablesOf(t *testing.T) {
 		"weir_detect":  "processes partition_states partition_owners checkpoints checkpoint_pieces",
 		"weir_enforce": "processes rule_modes rule_numbers audit block_orders losses",
 		"weir_operator": "audit routing_versions dossiers streams rule_versions rule_texts allow_versions " +
-			"rule_modes rule_numbers " +
-			"pending_versions raised_limits gap_acceptances block_orders never_block_entries",
+			"rule_modes rule_numbers pending_versions raised_limits gap_acceptances block_orders never_block_entries",
 		"weir_console": "processes audit routing_versions dossiers streams rule_versions rule_texts allow_versions " +
-			"rule_modes " +
-			"rule_numbers " +
-			"pending_versions raised_limits gap_acceptances block_orders never_block_entries " +
+			"rule_modes rule_numbers pending_versions raised_limits gap_acceptances block_orders never_block_entries " +
 			"sessions sign_ins invites saved_views",
 	}
 	readers := map[string]string{"sessions": "weir_console", "sign_ins": "weir_console", "invites": "weir_console",

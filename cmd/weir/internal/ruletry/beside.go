@@ -48,8 +48,7 @@ func (b *beside) fits(line []byte, now traffic.Time) bool {
 }
 
 // whyBeyond is why an event is not counted of which match.when was not judged.
-const whyBeyond = "match.when is not judged: the conditions of all rules cost more for this event than they may " +
-	"(budget)"
+const whyBeyond = "match.when is not judged: the conditions of all rules cost more for this event than they may (budget)"
 
 // beyond takes back what the rule's conditions make of an event of which they are not judged.
 func (x *explained) beyond(v *rules.Version) {

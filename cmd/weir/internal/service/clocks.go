@@ -61,8 +61,8 @@ func WatchClocks(in *Installation, build string, does ...string) (Part, error) {
 // WatchRedisClock makes a gate's Watch: Redis is all that it talks to.
 func WatchRedisClock(redis *blocklist.Store, log *slog.Logger, registry prometheus.Registerer) (*clocks.Watch, error) {
 	return clocks.NewWatch(clocks.Options{
-		Sources: []clocks.Source{{Store: storeRedis,
-			Read: blocklist.Clock(redis)}}, Clock: Now, Logger: log, Registerer: registry,
+		Sources: []clocks.Source{{Store: storeRedis, Read: blocklist.Clock(redis)}},
+		Clock:   Now, Logger: log, Registerer: registry,
 	})
 }
 
