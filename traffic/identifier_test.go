@@ -111,7 +111,42 @@ func TestFieldSources(t *testing.T) {
 			if id.Device != c.want || missing[FieldDevice] != c.missing {
 				t.Fatalf("got %q, %v", id.Device, missing[FieldDevice])
 			}
+			if c.own != "" {
+				return // a request has headers alone
+			}
+			carried := http.Header{}
+			for _, h := range headers {
+				carried.Add(h.Name, h.Value)
+			}
+			id, missing = x.FromCarrier(&Carrier{Header: carried})
+			if id.Device != c.want || missing[FieldDevice] != c.missing {
+				t.Fatalf("at a gate: got %q, %v", id.Device, missing[FieldDevice])
+			}
 		})
+	}
+}
+
+// TestWhatAClientClaimsOfItself: a member that no gateway answers for comes behind header and cookie, and is nothing to
+// a field that the gateway vouches for.
+func TestWhatAClientClaimsOfItself(t *testing.T) {
+	headers := []Header{{"X-Other", "o"}, {"Cookie", "sid=s1"}}
+	for _, c := range []struct {
+		name    string
+		src     FieldSource
+		want    string
+		missing MissingReason
+	}{
+		{"nothing else is there", FieldSource{Header: "X-None"}, "claim", Present},
+		{"a header is there", FieldSource{Header: "X-Other"}, "o", Present},
+		{"a cookie is there", FieldSource{Header: "X-None", Cookie: "sid"}, "s1", Present},
+		{"the gateway vouches", FieldSource{Header: "X-None", Vouched: true}, "", MissingClaimed},
+		{"the gateway vouches, and says", FieldSource{Header: "X-Other", Vouched: true}, "o", Present},
+	} {
+		x := identifierOf(t, func(m *IdentityMap) { m.Device = c.src })
+		id, missing := x.FromEvent(&Request{Device: "claim", Claimed: FieldSet(0).With(FieldDevice), Headers: headers})
+		if id.Device != c.want || missing[FieldDevice] != c.missing {
+			t.Errorf("%s: got %q, %v", c.name, id.Device, missing[FieldDevice])
+		}
 	}
 }
 
