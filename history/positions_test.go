@@ -16,13 +16,13 @@ func TestPositionsTakeThePlaceOfThoseBefore(t *testing.T) {
 	hits, blocks := b.Streams.PositionsOf(history.Live, "record"), b.Streams.PositionsOf(history.Live, "record-blocks")
 	keep := func(all []ingest.Kept, want map[int]int64) {
 		t.Helper()
-		if others, err := hits.Keep(t.Context(), all); err != nil || !maps.Equal(others, want) {
+		if others, anew, err := hits.Keep(t.Context(), all); err != nil || anew || !maps.Equal(others, want) {
 			t.Errorf("kept %+v: others are %v, want %v (%v)", all, others, want, err)
 		}
 	}
 	kept := func(want map[int]int64) {
 		t.Helper()
-		if got, err := hits.Kept(t.Context()); err != nil || !maps.Equal(got, want) {
+		if got, whole, err := hits.Kept(t.Context()); err != nil || !whole || !maps.Equal(got, want) {
 			t.Errorf("kept is %v, want %v (%v)", got, want, err)
 		}
 	}
@@ -35,10 +35,39 @@ func TestPositionsTakeThePlaceOfThoseBefore(t *testing.T) {
 	kept(map[int]int64{0: 7, 3: 4})
 	keep([]ingest.Kept{{Partition: 0, Before: 7, Now: 7}, {Partition: 3, Before: 4, Now: 1}}, map[int]int64{})
 	kept(map[int]int64{0: 7, 3: 1}) // a log that was made anew has lower ones
-	if got, err := blocks.Kept(t.Context()); err != nil || len(got) != 0 {
+	if got, _, err := blocks.Kept(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("another stage has %v (%v)", got, err)
 	}
-	if got, err := b.Streams.PositionsOf("other", "record").Kept(t.Context()); err != nil || len(got) != 0 {
+	got, whole, err := b.Streams.PositionsOf("other", "record").Kept(t.Context())
+	if err != nil || whole || len(got) != 0 {
 		t.Errorf("another stream has %v (%v)", got, err)
+	}
+}
+
+// TestADatabaseThatIsAnotherOneKeepsNoPosition: what was written before it was put back may be lost, though its
+// positions are those of before. It is asked anew from there on, and a database without the row of the beginning does
+// not say that it has nothing of a partition.
+func TestADatabaseThatIsAnotherOneKeepsNoPosition(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.Streams.PositionsOf(history.Live, "record")
+	keep := func(before, now int64, wantAnew bool, want map[int]int64) {
+		t.Helper()
+		others, anew, err := p.Keep(t.Context(), []ingest.Kept{{Partition: 1, Before: before, Now: now}})
+		if err != nil || anew != wantAnew || !maps.Equal(others, want) {
+			t.Errorf("from %d to %d: anew %v, others %v, %v", before, now, anew, others, err)
+		}
+	}
+	keep(-1, 7, false, map[int]int64{})
+	b.Run(t, `CREATE TABLE weir.copy (LIKE weir.read_positions INCLUDING ALL)`)
+	b.Run(t, `INSERT INTO weir.copy SELECT * FROM weir.read_positions`)
+	b.Run(t, `DROP TABLE weir.read_positions`)
+	b.Run(t, `ALTER TABLE weir.copy RENAME TO read_positions`)
+	keep(7, 9, true, map[int]int64{})
+	keep(7, 9, false, map[int]int64{})
+	b.Run(t, `DELETE FROM weir.read_positions WHERE stage = ''`)
+	got, whole, err := p.Kept(t.Context())
+	if err != nil || whole || !maps.Equal(got, map[int]int64{1: 9}) {
+		t.Errorf("kept %v, whole %v, %v", got, whole, err)
 	}
 }

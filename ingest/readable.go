@@ -102,11 +102,17 @@ type Transaction struct {
 	ID       string // its transactional id; empty: Kafka does not tell
 }
 
+// shownID is how many bytes of a transactional id are shown.
+const shownID = 200
+
 // String says whose transaction it is, and how to end it.
 func (t Transaction) String() string {
 	id := fmt.Sprintf("its transactional id is %q", t.ID)
-	if t.ID == "" {
+	switch {
+	case t.ID == "":
 		id = "Kafka does not tell its transactional id to weir's user"
+	case len(t.ID) > shownID: // Kafka takes 32,767 bytes, which would be all of a line of doctor's
+		id = fmt.Sprintf("its transactional id has %d bytes and begins %q", len(t.ID), t.ID[:shownID])
 	}
 	return fmt.Sprintf("%s (producer %d, start offset %d): its producer ends it, or kafka-transactions.sh abort does",
 		id, t.Producer, t.Start)

@@ -74,3 +74,20 @@ func TestAnOpenTransactionThatStands(t *testing.T) {
 		t.Errorf("it has ended: %+v", r.Blocked)
 	}
 }
+
+// A transactional id is whatever a producer has chosen: none is shown as it is, nor fills a line.
+func TestTransactionalIDsAreShownInPart(t *testing.T) {
+	for id, want := range map[string]string{
+		"":                             "Kafka does not tell its transactional id",
+		"payments-1":                   `its transactional id is "payments-1" (producer 7`,
+		"\x1b[2J\u202e\n":              `its transactional id is "\x1b[2J\u202e\n" (`,
+		strings.Repeat("é", 100):       `id is "` + strings.Repeat("é", 100) + `" (`,
+		strings.Repeat("\x00", 32_767): `has 32767 bytes and begins "` + strings.Repeat(`\x00`, 200) + `" (`,
+		"x" + strings.Repeat("é", 999): `has 1999 bytes and begins "x` + strings.Repeat("é", 99) + `\xc3" (`,
+	} {
+		said := Transaction{Start: 3, Producer: 7, ID: id}.String()
+		if !strings.Contains(said, want) {
+			t.Errorf("id of %d bytes: %s", len(id), said)
+		}
+	}
+}

@@ -157,6 +157,7 @@ func TestFromStep12(t *testing.T) {
 	before := secretOf(t, conn)
 	for _, statement := range []string{
 		"DROP VIEW weir.hits_all, weir.hits_beside_all, weir.block_decisions_all CASCADE", "DROP TABLE weir.hits_by_day, weir.hits_beside_by_day, weir.block_decisions_by_day",
+		"ALTER TABLE weir.rule_modes DROP CONSTRAINT rule_modes_generation, DROP CONSTRAINT rule_modes_changed",
 		"DROP TABLE weir.rule_texts, weir.mode_keys, weir.processes, weir.read_positions",
 		"DROP TABLE weir.hit_counts, weir.hit_points, weir.limit_raises", "DROP TABLE weir.refusals CASCADE",
 		"DROP TABLE weir.rule_numbers", "DROP FUNCTION " +

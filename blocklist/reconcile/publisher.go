@@ -149,12 +149,14 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	}
 	lines, off, err := p.o.Overtake(ctx, later)
 	if err != nil {
-		return fmt.Errorf("redis has modes that the rule store has not: %w", err)
+		err = fmt.Errorf("redis has modes that the rule store has not: %w", err)
 	}
 	for _, line := range lines { // none: what the store said was read before the change that Redis has heard of
 		p.o.Logger.WarnContext(ctx, "Redis had later modes than the rule store", "found", line)
 	}
-	_, err = p.sync(ctx, off)
+	if _, unsynced := p.sync(ctx, off); err == nil { // one that cannot be overtaken keeps no other one going
+		err = unsynced
+	}
 	return err
 }
 

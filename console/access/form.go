@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/url"
 )
 
 // MaxFormBytes bounds what a form may bring, whoever sends it.
@@ -25,6 +26,16 @@ func (e *FormError) Error() string { return e.Text }
 func IsForm(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == formType
+}
+
+// readable is a *FormError where the query of a request cannot be read whole. net/http leaves out what it cannot read,
+// and who asks about one source would be answered about all.
+func readable(r *http.Request) error {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return &FormError{http.StatusBadRequest, fmt.Sprintf("the query cannot be read: %v; write ; as %%3B and %% as "+
+			"%%25; nothing was done", err)}
+	}
+	return nil
 }
 
 // Form reads the form of a request into r.PostForm, once: whoever asks again has what was read. Of a form that cannot

@@ -73,6 +73,9 @@ func (m *Mux) Handle(route Route, handler http.Handler) {
 	m.mux.Handle(route.Method+" "+route.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		actor := From(r.Context())
 		err := MayAny(actor, route.Act)
+		if err == nil {
+			err = readable(r)
+		}
 		if err == nil && Witnessed(route.Act) {
 			err = m.witness.Tell(r, actor, route.Act)
 		}

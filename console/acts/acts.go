@@ -253,9 +253,7 @@ func (s *Service) publish(ctx context.Context, actor access.Actor, decided strin
 	if ahead := (*blocklist.ModesAheadError)(nil); errors.As(err, &ahead) {
 		done, oerr := s.o.Rules.Overtake(ctx, rulestore.Named{Modes: ahead.Modes}, actor.Name, actor.Via, decided)
 		p.Overtaken, p.overtaken = done.Lines(), done.Rules
-		if err = errors.Join(err, oerr); oerr == nil {
-			err = tellGates(ctx, &s.o, &p)
-		}
+		err = errors.Join(oerr, tellGates(ctx, &s.o, &p)) // a rule that cannot be overtaken keeps no other one back
 	}
 	p.Published = err == nil
 	if err != nil {

@@ -84,7 +84,8 @@ func New(o Options) (*API, error) {
 	if a.document, err = openAPI(table, o.Version); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	a.mux = access.NewMux(func(w http.ResponseWriter, r *http.Request, err error) { a.fail(w, r, "", err) }, o.Witness)
+	a.mux = access.NewMux(func(w http.ResponseWriter, r *http.Request, err error) { a.fail(w, r, "", readError(err)) },
+		o.Witness)
 	for i := range table {
 		a.mux.Handle(table[i].Route, a.serve(&table[i]))
 	}

@@ -135,6 +135,7 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"GET", "/api/v1/history/late?since=24h&rule=tokens", "", nil, 200}, {"GET", "/api/v1/history/uncounted?reason=missing_field", "", nil, 200},
 		{"GET", "/api/v1/history/refused?since=24h&rule=tokens", "", nil, 200},
 		{"GET", "/api/v1/history/dead?since=24h&stage=route&reason=malformed", "", nil, 200}, {"GET", "/api/v1/history/replays", "", nil, 200},
+		{"GET", "/api/v1/history/hits?source=user=a;b", "/api/v1/history/hits", nil, 400}, // not those of everybody
 		{"GET", "/api/v1/pulse", "", nil, 200}, {"GET", "/api/v1/rules", "", nil, 200}, {"GET", "/api/v1/hits", "", nil, 200},
 		{"GET", "/api/v1/hits/abababab", "/api/v1/hits/{id}", nil, 200}, {"GET", "/api/v1/blocks", "", nil, 200},
 	} {

@@ -246,6 +246,14 @@ func (e *httpError) problem() Problem {
 	return Problem{Type: problemType + kind, Title: e.title, Status: e.status, Detail: e.detail, Release: e.release}
 }
 
+// readError is err, or that of a request that cannot be read whole.
+func readError(err error) error {
+	if unread := (*access.FormError)(nil); errors.As(err, &unread) {
+		return &httpError{status: unread.Status, title: "the request cannot be read", detail: unread.Text}
+	}
+	return err
+}
+
 // clientClosed is the status of a request that its client gave up, as nginx has it in logs.
 const clientClosed = 499
 

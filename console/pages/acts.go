@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -169,7 +170,7 @@ func (p acting) modeForm(r *http.Request, a modeAct) (*actForm, error) {
 	if err := access.May(see.visit.Actor, a.act, d.Owner); err != nil {
 		return nil, err
 	}
-	version, err := number(r.URL.Query(), "version", found.Newest.Version.Number, 1, 1_000_000_000)
+	version, err := number(r.URL.Query(), "version", found.Newest.Version.Number, 1, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -193,7 +194,7 @@ func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.Allow
 		form.Inputs = entryInputs(q.Get)
 		return form, nil, nil
 	}
-	version, err := number(q, "version", 0, 1, 1_000_000_000)
+	version, err := number(q, "version", 0, 1, math.MaxInt)
 	if err != nil {
 		return nil, nil, err
 	}

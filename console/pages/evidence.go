@@ -127,7 +127,7 @@ func (g *gathering) end() {
 // evidence makes the section of a rule's page.
 func (p *Pages) evidence(r *http.Request, see *reading, found *rulestore.Rule, span *period) (*evidenceView, error) {
 	q := r.URL.Query()
-	version, err := number(q, "evidence", 0, 1, 1_000_000_000)
+	version, err := number(q, "evidence", 0, 1, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}

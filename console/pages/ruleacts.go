@@ -3,6 +3,7 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -150,7 +151,7 @@ func (f *ruleForm) setLimit() (string, error) {
 
 // askRollback shows what an older document would change.
 func (f *ruleForm) askRollback() error {
-	to, err := number(f.q, "to", 0, 1, 1_000_000_000)
+	to, err := number(f.q, "to", 0, 1, math.MaxInt)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ type Process struct {
 	Instance string // its name, another one at each start
 	Does     string // stages, console, ingest, joined by commas
 	Build    string // of the program
-	// by store: seconds by which its clock is ahead of the process's, at the least; negative: behind
+	// by store: seconds by which its clock is ahead of the process's, at the least; negative: behind; nil where another
+	// build has told so in a way of its own
 	Offsets  map[string]float64
 	Reported time.Time // by the clock of the database
 }
@@ -58,7 +59,14 @@ func (s *Store) Processes(ctx context.Context, within time.Duration) ([]Process,
 		return nil, s.db.Fail("processes", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Process, err error) {
-		return p, row.Scan(&p.Instance, &p.Does, &p.Build, &p.Offsets, &p.Reported)
+		var offsets []byte
+		if err := row.Scan(&p.Instance, &p.Does, &p.Build, &offsets, &p.Reported); err != nil {
+			return p, err
+		}
+		if json.Unmarshal(offsets, &p.Offsets) != nil {
+			p.Offsets = nil // one process that cannot be read does not hide the others
+		}
+		return p, nil
 	})
 	if err != nil {
 		return nil, s.db.Fail("processes", err)

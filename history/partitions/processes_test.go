@@ -37,6 +37,16 @@ func TestProcessesTellOfThemselvesUntilTheyLeave(t *testing.T) {
 	if all, err = b.Partitions.Processes(ctx, time.Minute); err != nil || len(all) != 1 || all[0].Instance != "b-1" {
 		t.Errorf("of those that told of themselves within a minute: %+v, %v", all, err)
 	}
+	for _, told := range []string{`{"redis": "near"}`, `[]`, `null`, `7`} {
+		b.Run(t, "UPDATE weir.processes SET reported_at = clock_timestamp(), offsets = '"+told+
+			"' WHERE instance = 'a-1'")
+		all, err := b.Partitions.Processes(ctx, time.Minute)
+		if err != nil || len(all) != 2 || all[0].Offsets != nil || len(all[1].Offsets) != 2 {
+			t.Errorf("beside one that tells %s: %+v, %v", told, all, err)
+		}
+	}
+	b.Run(t, "UPDATE weir.processes SET reported_at = clock_timestamp() - interval '25 hours' WHERE instance = 'a-1'")
+	b.Run(t, "INSERT INTO weir.processes VALUES ('old2', '', '', '{}', clock_timestamp())")
 	if err := b.Partitions.Announce(ctx, second); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package rulestore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,10 +45,18 @@ func (c *canaryRow) targets() []any {
 	return []any{&c.share, &c.step, &c.steps, &c.since, &c.hold, &c.predicted}
 }
 
-// canary is what the row says of a rule in canary, where a constraint keeps all of it.
+// canary is what the row says of a rule in canary, where constraints keep all of it. Whoever edits rows by hand may be
+// beyond those: no step that there is not is looked up.
 func (c *canaryRow) canary() (*Canary, error) {
 	if c.share == nil || c.step == nil || c.since == nil || c.hold == nil || c.predicted == nil {
-		return nil, fmt.Errorf("a canary without its columns")
+		return nil, errors.New("a canary without its columns")
+	}
+	if *c.step < 1 || *c.step > len(c.steps) {
+		return nil, fmt.Errorf("its row in rule_modes says that its canary is at step %d of %d", *c.step, len(c.steps))
+	}
+	if longest := int64(promotion.MaxHold / time.Second); *c.hold < 0 || *c.hold > longest {
+		return nil, fmt.Errorf("its row in rule_modes says that a step lasts %d seconds, and it is at most %d", *c.hold,
+			longest)
 	}
 	out := &Canary{
 		Share: promotion.Share(*c.share), Step: *c.step, Since: c.since.UTC(), Hold: promotion.Span(time.Duration(*c.hold) * time.Second),

@@ -174,6 +174,72 @@ func (b promotable) at(t *testing.T) rulestore.CanaryStep {
 	return rulestore.CanaryStep{Rule: "flood", Generation: all[0].Generation, Step: all[0].Canary.Step, By: "weir", Reason: "all is well"}
 }
 
+// TestACanaryIsAtOneOfItsSteps: rows are refused that weir never writes, and where whoever edits them has the
+// constraints go first, they are errors that name the rule to all who read it: nobody looks up a step that there is
+// not.
+func TestACanaryIsAtOneOfItsSteps(t *testing.T) {
+	t.Parallel()
+	b := newPromotable(t, func(d *rules.Document) {
+		d.Canary = &promotion.Canary{Steps: []promotion.Share{500, 2000}, Hold: promotion.Span(time.Hour)}
+	})
+	if _, err := b.change(t, rulestore.ModeChange{Mode: rules.ModeCanary, Dossier: b.dossier(t, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, at := t.Context(), b.at(t)
+	edits := []string{"canary_step = 0", "canary_step = -1", "canary_step = 3", "canary_steps = '{}'",
+		"canary_hold = -1", "canary_hold = 9223372036854775807"}
+	refused := append([]string{"generation = -1", "generation = 9223372036854775807", "changed_at = 'infinity'",
+		"canary_since = '-infinity'", "canary_share = 10001"}, edits...)
+	for _, edit := range refused {
+		if _, err := b.Conn.Exec(ctx, "UPDATE weir.rule_modes SET "+edit); err == nil {
+			t.Errorf("%s was stored", edit)
+		}
+	}
+	if _, err := b.Conn.Exec(ctx, "UPDATE weir.rule_numbers SET floor = 9223372036854775807"); err == nil {
+		t.Error("a floor was stored that leaves no number to give")
+	}
+	if _, err := b.Conn.Exec(ctx, "ALTER TABLE weir.rule_modes DROP CONSTRAINT rule_modes_step"); err != nil {
+		t.Fatal(err)
+	}
+	for _, edit := range edits {
+		if _, err := b.Conn.Exec(ctx, "UPDATE weir.rule_modes SET canary_step = 1, canary_steps = '{500,2000}', "+
+			"canary_hold = 0"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Conn.Exec(ctx, "UPDATE weir.rule_modes SET "+edit); err != nil {
+			t.Fatal(err)
+		}
+		_, listed := b.Rules.List(ctx)
+		_, _, asked := b.Rules.Canaries(ctx)
+		_, moved := b.Rules.NextStep(ctx, at)
+		_, found := b.Rules.Find(ctx, "flood")
+		for _, err := range []error{listed, asked, moved, found} {
+			if err == nil || !strings.Contains(err.Error(), `rule "flood": its row in rule_modes says`) {
+				t.Errorf("%s: %v", edit, err)
+			}
+		}
+	}
+}
+
+// Modes are told of whatever numbers are stored: what several rules have together is more than a bigint holds.
+func TestManyGreatGenerationsAreWatched(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.PublishRecordFormat(t, rules.PromotionRecordFormat)
+	b.Apply(t, historytest.Document("one"), historytest.Document("other"))
+	b.Run(t, "UPDATE weir.rule_modes SET generation = 1125899906842624")
+	changes := make(chan struct{}, 100)
+	go b.Rules.WatchModes(t.Context(), func() { changes <- struct{}{} })
+	for range 2 {
+		select {
+		case <-changes:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a change was not heard")
+		}
+		b.Run(t, "UPDATE weir.rule_modes SET generation = generation - 1 WHERE rule = 'one'")
+	}
+}
+
 func TestCanaryGoesThroughItsSteps(t *testing.T) {
 	t.Parallel()
 	b := newPromotable(t, func(d *rules.Document) {

@@ -231,9 +231,33 @@ func TestRoutingVersionsAndRevisionsAreOvertaken(t *testing.T) {
 		t.Errorf("revision %d after %d was named, %v", now.Revision, told.Revision+5, err)
 	}
 	absurd := rules.ModeState{Rule: "flood", Mode: rules.ModeBlock, Generation: 1 << 60}
-	_, err = b.Rules.Overtake(t.Context(), rulestore.Named{Modes: []rules.ModeState{absurd}}, "ann", "local", "")
-	if err == nil || !strings.Contains(err.Error(), "weir never gave") {
-		t.Errorf("a generation that leaves no number to give: %v", err)
+	for _, named := range []rulestore.Named{
+		{Modes: []rules.ModeState{absurd}}, {Routing: 1<<40 + 1}, {Never: 1 << 62},
+	} {
+		_, err = b.Rules.Overtake(t.Context(), named, "ann", "local", "")
+		if err == nil || !strings.Contains(err.Error(), "weir never gave") {
+			t.Errorf("%+v leaves no number to give: %v", named, err)
+		}
+	}
+	// Whoever writes to Redis names ever greater numbers, beside a rule that nobody knows: that one is stopped, and
+	// what weir gives itself is never taken for a number that it did not give.
+	lost := rules.ModeState{Rule: "lost", Mode: rules.ModeBlock}
+	for n, generation := range []int64{1 << 40, 1<<40 + 1, 1<<40 + 1<<20, 1 << 60, 1 << 62} {
+		seen := only(t, b)
+		seen.Generation = generation
+		lost.Generation = only(t, b).Generation + 1
+		named := rulestore.Named{Modes: []rules.ModeState{seen, lost}}
+		done, err := b.Rules.Overtake(t.Context(), named, "ann", "local", "")
+		if (err != nil) != (n > 2) || len(done.Strangers) != 1 || done.Strangers[0].Generation <= lost.Generation {
+			t.Errorf("generation %d: %+v, %v", generation, done, err)
+		}
+		next := setMode(t, b, "flood", map[bool]rules.Mode{true: rules.ModeShadow,
+			false: rules.ModeBlock}[only(t, b).Mode == rules.ModeBlock])
+		named.Modes = append(done.Strangers, next.ModeState)
+		again, err := b.Rules.Overtake(t.Context(), named, "ann", "local", "")
+		if err != nil || again.Floor != 0 {
+			t.Errorf("what weir has given itself: %+v, %v", again, err)
+		}
 	}
 }
 

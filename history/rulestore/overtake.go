@@ -1,7 +1,9 @@
 package rulestore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -63,23 +65,34 @@ func (o *Overtaken) Lines() (lines []string) {
 	return lines
 }
 
-// mostNumber is the greatest number that is taken for one that weir gave. Redis counts in doubles, which are exact up
-// to eight times that.
-const mostNumber = 1 << 50
+// Numbers that weir gives are a floor of seconds and a count of changes, so that others name none far above the floor.
+// Redis counts in doubles, which are exact up to 2^53.
+const (
+	surelyGiven = 1 << 40 // by a store that had a floor when this one has none
+	mostAbove   = 1 << 20 // the floor, where that is higher: whoever names it once more gets no further than this
+)
+
+// given reports whether weir may have given a number that others name: what it gives from then on, above that, is no
+// less so.
+func given(number, floor int64) bool { return number <= max(surelyGiven, floor+mostAbove) }
 
 // Overtake compares what others name with what is stored. Where they name later numbers, the store has come back
 // older: the floor rises beyond all of them, and each such rule gets a generation above. Its mode stays what is
 // stored, but for a rule that blocks and that Redis knows in shadow or off: somebody has stopped it, and that was
 // lost, so it stops; unless it is decided, the rule whose stored mode somebody has just set. What is named must have
-// been read before: what is stored is looked at under the lock of the live stream.
+// been read before: what is stored is looked at under the lock of the live stream. What has a number that weir never
+// gave is left as it is and named by the error; the rest is done.
 func (s *Store) Overtake(ctx context.Context, named Named, by, via, decided string) (done Overtaken, err error) {
+	var never error
 	err = s.db.Transact(ctx, "comparing numbers with those that others name", func(tx pgx.Tx) error {
 		floor, err := begin(ctx, tx)
 		if err != nil {
 			return err
 		}
 		o := overtaking{s: s, tx: tx, named: named, by: by, via: via, decided: decided}
-		if err := o.compare(ctx, floor); err != nil || o.top == 0 {
+		err = o.compare(ctx, floor)
+		never = errors.Join(o.never...)
+		if err != nil || o.top == 0 {
 			return err
 		}
 		if o.done.Floor, err = raiseFloor(ctx, tx, o.top); err != nil {
@@ -89,7 +102,7 @@ func (s *Store) Overtake(ctx context.Context, named Named, by, via, decided stri
 		done = o.done
 		return err
 	})
-	return done, err
+	return done, cmp.Or(err, never)
 }
 
 type overtaking struct {
@@ -102,6 +115,7 @@ type overtaking struct {
 	redis   []rules.ModeState // of behind
 	routing *rules.Routing    // to be stored once more; nil: it is not behind
 	top     int64             // of all that is ahead of the store; 0: nothing is
+	never   []error           // of numbers that weir never gave
 	done    Overtaken
 }
 
@@ -120,10 +134,11 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 		if rules.IsByHand(m.Rule) {
 			continue
 		}
-		if number := max(m.Generation, int64(m.Newest)); number > mostNumber {
-			return fmt.Errorf("rule %s: Redis has the number %d for its mode, which weir never gave (at most %d): "+
-				"delete the field %s of the hash of modes in Redis, and look who writes there",
-				m.Rule, number, int64(mostNumber), m.Rule)
+		if number := max(m.Generation, int64(m.Newest)); !given(number, floor) {
+			o.never = append(o.never, fmt.Errorf("rule %s: Redis has the number %d for its mode, which weir never "+
+				"gave: delete the field %s of the hash of modes in Redis, and look who writes there", m.Rule, number,
+				m.Rule))
+			continue
 		}
 		r := byID[m.Rule]
 		switch {
@@ -142,8 +157,17 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 		floor).Scan(&never); err != nil {
 		return err
 	}
-	if o.named.Never > never {
+	switch {
+	case !given(o.named.Never, floor):
+		o.never = append(o.never, fmt.Errorf("Redis has revision %d of the never-block list, which weir never gave: "+
+			"look who writes there", o.named.Never))
+	case o.named.Never > never:
 		o.top = max(o.top, o.named.Never)
+	}
+	if !given(o.named.Routing, floor) {
+		o.never = append(o.never, fmt.Errorf("Kafka's commits name routing version %d, which weir never gave: look "+
+			"who commits for groups of weir", o.named.Routing))
+		return nil
 	}
 	newest, err := newestRouting(ctx, o.tx, "live")
 	if err == nil && newest != nil && o.named.Routing > newest.Number {

@@ -28,11 +28,15 @@ func New(db *postgres.DB) *Store { return &Store{db} }
 // The topics on which changes are told.
 
 func routingTopic() postgres.Topic {
-	return postgres.Topic{Name: "routing", Fingerprint: "SELECT count(*), coalesce(sum(number), 0)::bigint FROM routing_versions"}
+	return postgres.Topic{Name: "routing", Fingerprint: `
+		SELECT count(*), mod(coalesce(sum(number), 0), 9223372036854775807)::bigint FROM routing_versions`}
 }
 
 func modesTopic() postgres.Topic {
-	return postgres.Topic{Name: "modes", Fingerprint: `SELECT (SELECT (10000 * coalesce(sum(generation), 0) + coalesce(sum(canary_step) FILTER (WHERE mode = 'canary'), 0))::bigint FROM rule_modes),
+	return postgres.Topic{Name: "modes", Fingerprint: `
+		SELECT (SELECT mod(10000 * coalesce(sum(generation), 0)
+				+ coalesce(sum(canary_step) FILTER (WHERE mode = 'canary'), 0), 9223372036854775807)::bigint
+			FROM rule_modes),
 		(SELECT count(*) FROM rule_versions) + (SELECT count(*) + count(ended_at) FROM pending_versions)`}
 }
 
@@ -165,7 +169,9 @@ func loadRules(ctx context.Context, q postgres.Querier, where string, args ...an
 			&r.Since, &r.used.Number, &r.used.Lineage}, canary.targets()...)...)
 		r.Changed, r.Since = r.Changed.UTC(), r.Since.UTC()
 		if err == nil && r.Mode == rules.ModeCanary {
-			r.Canary, err = canary.canary()
+			if r.Canary, err = canary.canary(); err != nil {
+				err = fmt.Errorf("rule %q: %w", r.Newest.Version.ID, err)
+			}
 		}
 		return r, err
 	})

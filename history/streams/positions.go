@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,6 +14,9 @@ import (
 type Positions struct {
 	store         *Store
 	stream, stage string
+
+	mu   sync.Mutex
+	life string // of the database when it was asked last, see lifeOf
 }
 
 // PositionsOf are those of a stage of a stream. All that a stage has stored before a position was kept is in a database
@@ -21,19 +25,46 @@ func (s *Store) PositionsOf(stream, stage string) *Positions {
 	return &Positions{store: s, stream: stream, stage: stage}
 }
 
-// Kept gives the offset before which the database has everything, by partition.
-func (p *Positions) Kept(ctx context.Context) (map[int]int64, error) {
-	rows, err := p.store.db.Query(ctx,
-		"SELECT partition, next_offset FROM read_positions WHERE stream = $1 AND stage = $2", p.stream,
-		p.stage)
-	if err != nil {
-		return nil, p.store.db.Fail("reading positions of "+p.stage, err)
+// begun is the stage of the row that says that a stream's positions were kept from its beginning.
+const begun = ""
+
+// Kept gives the offset before which the database has everything, by partition; whole says that it has nothing of the
+// others.
+func (p *Positions) Kept(ctx context.Context) (kept map[int]int64, whole bool, err error) {
+	err = p.store.db.Transact(ctx, "reading positions of "+p.stage, func(tx pgx.Tx) error {
+		if _, err := p.anew(ctx, tx); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx,
+			"SELECT partition, next_offset FROM read_positions WHERE stream = $1 AND stage = $2", p.stream, p.stage)
+		if err != nil {
+			return err
+		}
+		if kept, err = scanPositions(rows); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM read_positions WHERE stream = $1 AND stage = $2)", p.stream,
+			begun).Scan(&whole)
+	})
+	return kept, whole, err
+}
+
+// lifeOf names the server, its start, its timeline and the table: what was written and is not in the database when it
+// is asked next, was written to another one of these.
+const lifeOf = `SELECT pg_postmaster_start_time()::text || '/' || store_life() || '/' ||
+	'read_positions'::regclass::oid`
+
+// anew reports whether the database may have lost what was written since it was asked last.
+func (p *Positions) anew(ctx context.Context, tx pgx.Tx) (bool, error) {
+	var life string
+	if err := tx.QueryRow(ctx, lifeOf).Scan(&life); err != nil {
+		return false, err
 	}
-	kept, err := scanPositions(rows)
-	if err != nil {
-		return nil, p.store.db.Fail("reading positions of "+p.stage, err)
-	}
-	return kept, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.life
+	p.life = life
+	return before != "" && before != life, nil
 }
 
 func scanPositions(rows pgx.Rows) (map[int]int64, error) {
@@ -50,13 +81,18 @@ func scanPositions(rows pgx.Rows) (map[int]int64, error) {
 	return kept, rows.Err()
 }
 
-// Keep stores positions where the database has those before, and gives what it has of the other partitions.
-func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int]int64, err error) {
+// Keep stores positions where the database has those before, and gives what it has of the other partitions. A database
+// that was started anew, failed over or put back since it was asked last is given none: rows that were written before
+// may be lost.
+func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int]int64, anew bool, err error) {
 	partitions := make([]int, len(all))
 	for i, k := range all {
 		partitions[i] = k.Partition
 	}
 	err = p.store.db.Transact(ctx, fmt.Sprintf("storing positions of %s", p.stage), func(tx pgx.Tx) error {
+		if anew, err = p.anew(ctx, tx); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, `SELECT partition, next_offset FROM read_positions
 			WHERE stream = $1 AND stage = $2 AND partition = ANY($3) ORDER BY partition FOR UPDATE`,
 			p.stream, p.stage, partitions)
@@ -77,7 +113,7 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 			switch {
 			case at != k.Before:
 				others[k.Partition] = at
-			case at != k.Now:
+			case at != k.Now && !anew:
 				batch.Queue(`INSERT INTO read_positions AS r (stream, stage, partition, next_offset)
 					VALUES ($1, $2, $3, $4)
 					ON CONFLICT (stream, stage, partition) DO UPDATE SET next_offset = excluded.next_offset
@@ -89,5 +125,5 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 		}
 		return tx.SendBatch(ctx, &batch).Close()
 	})
-	return others, err
+	return others, anew, err
 }

@@ -61,8 +61,11 @@ func (s *Store) Create(ctx context.Context, name string, n PartitionCounts) (Str
 	if n.Budget == 0 {
 		n.Budget = detectors.DefaultBudget
 	}
-	rows, err := s.db.Query(ctx, `INSERT INTO streams (name, requests_partitions, keyed_partitions, hits_partitions, keyed_budget)
-		VALUES ($1, $2, $3, $4, $5) RETURNING `+streamColumns, name, n.Requests, n.Keyed, n.Hits, n.Budget)
+	rows, err := s.db.Query(ctx, `WITH begun AS (
+			INSERT INTO read_positions (stream, stage, partition, next_offset) VALUES ($1, $6, 0, 0)
+			ON CONFLICT DO NOTHING)
+		INSERT INTO streams (name, requests_partitions, keyed_partitions, hits_partitions, keyed_budget)
+		VALUES ($1, $2, $3, $4, $5) RETURNING `+streamColumns, name, n.Requests, n.Keyed, n.Hits, n.Budget, begun)
 	if err != nil {
 		return Stream{}, s.db.Fail(doing, err)
 	}

@@ -11,12 +11,14 @@ import (
 // Positions are how far the store of a sink has what the stage has read, kept in that same store. A store that comes
 // back older than it was, restored or failed over, has older positions as well, whatever Kafka's commits say.
 type Positions interface {
-	// Kept gives, by partition, the offset before which the store has everything. Partitions that it does not know
-	// are left out.
-	Kept(ctx context.Context) (map[int]int64, error)
+	// Kept gives, by partition, the offset before which the store has everything. Partitions that it does not know are
+	// left out; whole says that it has kept positions from its beginning, so that it has nothing of those.
+	Kept(ctx context.Context) (kept map[int]int64, whole bool, err error)
 	// Keep stores positions, each where the store has the one before still. It gives what the store has of the
-	// others: -1 for nothing.
-	Keep(ctx context.Context, all []ingest.Kept) (others map[int]int64, err error)
+	// others: -1 for nothing. Where the store may have lost what was written since it was asked last, since it was
+	// started anew, failed over or put back, Keep stores none and says anew: what is behind the positions is to be
+	// written again.
+	Keep(ctx context.Context, all []ingest.Kept) (others map[int]int64, anew bool, err error)
 }
 
 const (
@@ -26,23 +28,19 @@ const (
 	keepLookEvery = 5 * time.Second
 )
 
-// recall reads what the sink's store has.
-func (s *consumption) recall(ctx context.Context) (map[int]int64, error) {
-	if s.c.opts.Positions == nil {
-		return nil, nil
-	}
-	return s.c.opts.Positions.Kept(ctx)
-}
-
 // resume is where a lane goes on that Kafka knows to have come to commit. A store that has less than that has lost
-// what it had: it is given it again.
-func (s *consumption) resume(l *lane, commit int64, kept map[int]int64) int64 {
+// what it had: it is given it again. Of a partition that a store does not know it may have everything that was written
+// before it kept positions, unless it has from its beginning.
+func (s *consumption) resume(l *lane, commit int64, kept map[int]int64, whole bool) int64 {
 	l.kept = -1
 	at, ok := kept[l.partition]
-	if !ok {
+	switch {
+	case ok:
+		l.kept = at
+	case !whole:
 		return commit
 	}
-	if l.kept = at; at >= commit {
+	if at >= commit {
 		return commit
 	}
 	s.tellOlder(l, commit, at)
@@ -64,7 +62,7 @@ func (s *consumption) keep(ctx context.Context, all []ingest.Kept) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
-	others, err := s.c.opts.Positions.Keep(ctx, all)
+	others, anew, err := s.c.opts.Positions.Keep(ctx, all)
 	if err != nil {
 		s.keeping.Failed(s.c.opts.Logger, "positions are not stored, and nothing is committed, trying again", err)
 		return false
@@ -74,18 +72,34 @@ func (s *consumption) keep(ctx context.Context, all []ingest.Kept) bool {
 	for _, k := range all {
 		if other, differs := others[k.Partition]; differs {
 			s.lanes[k.Partition].keeps(other, other < k.Before)
-		} else {
+		} else if !anew {
 			s.lanes[k.Partition].keeps(k.Now, false)
 		}
 	}
-	return len(others) == 0
+	if anew {
+		s.c.opts.Logger.Info("the store was started anew, failed over or put back: what was written since its " +
+			"positions were kept is written again")
+		for _, l := range s.lanes {
+			l.doubts()
+		}
+	}
+	return len(others) == 0 && !anew
 }
 
-// keeps notes what the store has of a partition; back says that the lane is to go back to it.
-func (l *lane) keeps(offset int64, back bool) {
+// keeps notes what the store has of a partition; older says that this is less than it had, and the lane is to go back
+// to it.
+func (l *lane) keeps(offset int64, older bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept, l.back = offset, back
+	l.kept, l.back, l.older = offset, older, older
+}
+
+// doubts has the lane go back to what the store is known to have. One that waits for its log to grow stores nothing
+// meanwhile.
+func (l *lane) doubts() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.back = l.back || l.stranded < 0
 }
 
 func (l *lane) keptUpTo() int64 {
@@ -99,7 +113,7 @@ func (l *lane) keptUpTo() int64 {
 func (s *consumption) rewind(ctx context.Context) {
 	for _, l := range s.lanes {
 		l.mu.Lock()
-		back, to, from := l.back, max(0, l.kept), l.applied
+		back, older, to, from := l.back, l.older, max(0, l.kept), l.applied
 		l.mu.Unlock()
 		if !back {
 			continue
@@ -108,10 +122,12 @@ func (s *consumption) rewind(ctx context.Context) {
 		if err != nil {
 			return // the fetch of the other lanes tells about it; the next turn comes
 		}
-		s.tellOlder(l, from, to)
+		if older {
+			s.tellOlder(l, from, to)
+		}
 		s.put(l, to, bounds[l.partition]) // where the log does not have that, the fetch finds out
 		l.mu.Lock()
-		l.back = false
+		l.back, l.older = false, false
 		l.mu.Unlock()
 	}
 }

@@ -26,7 +26,8 @@ type lane struct {
 	applied   int64             // everything before is applied
 	stored    int64             // the commit, -1 for none
 	kept      int64             // the position in the sink's store, -1 for none
-	back      bool              // the sink's store has come back older: the lane is to go back to kept
+	back      bool              // the lane is to go back to kept: the sink's store may not have what comes behind
+	older     bool              // and has less than it had
 	end       int64             // of the log when last seen
 	since     traffic.Time      // nothing from next on was appended before this, as far as is known
 	inHand    []traffic.Message // the batch that the sink has
@@ -228,9 +229,12 @@ func (s *consumption) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept, err := s.recall(ctx)
-	if err != nil {
-		return err
+	var kept map[int]int64
+	whole := false
+	if s.c.opts.Positions != nil {
+		if kept, whole, err = s.c.opts.Positions.Kept(ctx); err != nil {
+			return err
+		}
 	}
 	for _, p := range s.a.Partitions {
 		l := &lane{
@@ -240,7 +244,7 @@ func (s *consumption) open(ctx context.Context) error {
 		s.c.metrics.begin(s.c.opts.Name, p)
 		if commit, ok := commits[p]; ok {
 			l.stored, l.newest = commit.Offset, readNewest(commit.Metadata)
-			if err := s.place(ctx, l, s.resume(l, commit.Offset, kept), bounds[p]); err != nil {
+			if err := s.place(ctx, l, s.resume(l, commit.Offset, kept, whole), bounds[p]); err != nil {
 				return err
 			}
 		} else {

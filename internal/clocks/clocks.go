@@ -45,6 +45,12 @@ func (r Reading) Apart() time.Duration {
 // Size is how large a difference is, whoever is ahead.
 func Size(apart time.Duration) time.Duration { return max(apart, -apart) }
 
+// Seconds is a difference of so many seconds, as it was written down by a process: a century is the most.
+func Seconds(s float64) time.Duration {
+	const century = 100 * 365 * 24 * 60 * 60
+	return time.Duration(min(max(s, -century), century) * float64(time.Second))
+}
+
 // Worst is the reading that differs most, of several machines of one store; false without any.
 func Worst(all []Reading) (worst Reading, any bool) {
 	for i, r := range all {

@@ -105,6 +105,12 @@ func rowsOfServers() []row {
 			"clocks of processes", Fail, "2 more like these", "NTP", []string{"clock of run-0", "clock of run-1",
 				"clock of run-2", "clock of run-3", "clock of run-4", "clock of run-5", "clock of run-6",
 				"clock of run-7"}},
+		{"a process whose clock is nowhere near", func(w *world) { w.processes = processesOf(0, 1e308, -1e308) },
+			"clock of run-2", Fail, "(stages) is 876000h", "NTP", []string{"clock of run-1"}},
+		{"a process of another build", func(w *world) {
+			w.processes = processesOf(0, 0)
+			w.processes[1].Offsets = nil
+		}, "clock of run-1", Warn, "in a way that this build does not read", "newest build", nil},
 		{"no process", func(*world) {}, "clocks of processes", OK, "none has told of itself", "", nil},
 		clock("all but right", 300*time.Millisecond, OK, "ahead of this machine's"),
 		{"standby", func(w *world) { w.postgres.Replica = true }, "postgres", Fail, "it is a standby and takes no writes", "name its primary", nil},

@@ -63,6 +63,11 @@ func judgeProcesses(all []partitions.Process) (found []Finding) {
 		p := &all[i]
 		differ, worst := apartFrom(p)
 		switch name := "clock of " + terminal.Cell(p.Instance); {
+		case p.Offsets == nil && len(found) < shownProcesses:
+			found = append(found, warning(name, "run weir doctor of the newest build that runs here",
+				"it (%s) tells of its clock in a way that this build does not read", terminal.Cell(p.Does)))
+		case p.Offsets == nil:
+			more++
 		case len(differ) == 0:
 			agree++
 			doing[p.Does]++
@@ -97,7 +102,7 @@ func judgeProcesses(all []partitions.Process) (found []Finding) {
 // apartFrom lists the stores that a process's clock differs from, and by how much at the most.
 func apartFrom(p *partitions.Process) (differ []string, worst time.Duration) {
 	for _, store := range slices.Sorted(maps.Keys(p.Offsets)) {
-		o := clocks.Offset{Store: terminal.Cell(store), Apart: time.Duration(p.Offsets[store] * float64(time.Second))}
+		o := clocks.Offset{Store: terminal.Cell(store), Apart: clocks.Seconds(p.Offsets[store])}
 		if size := clocks.Size(o.Apart); size >= clocks.Warns {
 			differ, worst = append(differ, o.String()), max(worst, size)
 		}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,15 +112,15 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 	}
 	done, err := h.Rules.Overtake(ctx, named, by, audit.Local, "")
 	lines = append(append(lines, done.Lines()...), lost...)
-	if err != nil || unasked != nil || done.Floor == 0 {
+	if unasked != nil || done.Floor == 0 {
 		return lines, err
 	}
-	modes, err := h.Rules.Modes(ctx)
-	if err != nil {
-		return lines, err
+	modes, unread := h.Rules.Modes(ctx)
+	if unread != nil {
+		return lines, errors.Join(err, unread)
 	}
-	_, err = redis.SyncModes(ctx, Now(), append(modes, done.Strangers...))
-	return lines, err
+	_, unsynced := redis.SyncModes(ctx, Now(), append(modes, done.Strangers...))
+	return lines, cmp.Or(err, unsynced)
 }
 
 // namedBy makes Redis mine, where it is nobody's, and asks it for the numbers that it names.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -53,7 +52,7 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			Help: "Connections without a request that made room for others."}, []string{"server"}),
 		unsent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_http_dropped_unsent_connections_total",
-			Help: "Connections whose request had not come whole for a second, and that made room for others.",
+			Help: "Connections whose request had not come whole, and that made room for others.",
 		}, []string{"server"}),
 	}
 	if err := errors.Join(registered(to, &m.open), registered(to, &m.refused), registered(to, &m.dropped),
@@ -109,12 +108,10 @@ type conn struct {
 
 	// Guarded by of.mu.
 	idle time.Time // since when no request is under way; zero: one is, or may be
-	owed time.Time // since when the server waits for its sender: for a head, or for a body; zero: it does not
+	// Since when the server waits for its sender: for a head, under nil, and for bodies, of which a connection may have
+	// several at a time (HTTP/2).
+	owed map[*body]time.Time
 }
-
-// owedFor is how long a server waits for what a sender owes before another connection may have its place. One that
-// sends a request sends it at once.
-const owedFor = time.Second
 
 // Accept waits for a connection that there is room for, and closes the others.
 func (l *listener) Accept() (net.Conn, error) {
@@ -133,7 +130,7 @@ func (l *listener) Accept() (net.Conn, error) {
 // take lets a connection in; nil: there is no room for it.
 func (l *listener) take(c net.Conn) *conn {
 	from := addressOf(c)
-	one := &conn{Conn: c, of: l, whose: whose(from), owed: time.Now()}
+	one := &conn{Conn: c, of: l, whose: whose(from), owed: map[*body]time.Time{nil: time.Now()}}
 	l.mu.Lock()
 	drop, reason := l.room(one.whose, from)
 	if reason != "" {
@@ -157,71 +154,6 @@ func (l *listener) take(c net.Conn) *conn {
 		_ = drop.Close() // nobody waits for an answer on it
 	}
 	return one
-}
-
-// room says whether there is room for one more, which connection has to go for it, or why there is none.
-func (l *listener) room(of netip.Prefix, from netip.Addr) (drop *conn, reason string) {
-	most := l.b.All
-	if !from.IsLoopback() {
-		most -= l.b.Kept
-	}
-	many := slices.ContainsFunc(l.b.Many, func(p netip.Prefix) bool { return p.Contains(from) })
-	if !many && len(l.open[of]) >= l.b.Each {
-		if drop = spare(slices.Values(l.open[of])); drop == nil {
-			return nil, reasonAddress
-		}
-		return drop, ""
-	}
-	if l.all < most {
-		return nil, ""
-	}
-	// Who opens one connection after the other and sends nothing takes the places of his own first.
-	if drop = owing(slices.Values(l.open[of])); drop == nil {
-		drop = spare(l.each())
-	}
-	if drop == nil {
-		return nil, reasonAll
-	}
-	return drop, ""
-}
-
-// each is all connections.
-func (l *listener) each() iter.Seq[*conn] {
-	return func(yield func(*conn) bool) {
-		for _, those := range l.open {
-			for _, c := range those {
-				if !yield(c) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// spare is the connection that may go for another one: one whose sender owes, else the longest idle; nil: none may.
-func spare(of iter.Seq[*conn]) (longest *conn) {
-	if c := owing(of); c != nil {
-		return c
-	}
-	for c := range of {
-		if !c.idle.IsZero() && (longest == nil || c.idle.Before(longest.idle)) {
-			longest = c
-		}
-	}
-	return longest
-}
-
-// owing is the connection whose sender has owed the longest; nil: none has for owedFor.
-func owing(of iter.Seq[*conn]) (longest *conn) {
-	for c := range of {
-		if !c.owed.IsZero() && (longest == nil || c.owed.Before(longest.owed)) {
-			longest = c
-		}
-	}
-	if longest != nil && time.Since(longest.owed) < owedFor {
-		return nil
-	}
-	return longest
 }
 
 // remove forgets a connection; twice is as good as once.
@@ -269,22 +201,28 @@ func watchState(c net.Conn, state http.ConnState) {
 	one.idle = time.Time{}
 	switch state {
 	case http.StateIdle:
-		one.idle, one.owed = time.Now(), time.Time{}
+		one.idle = time.Now()
+		clear(one.owed)
 	case http.StateActive: // its first byte has come
-		if one.owed.IsZero() {
-			one.owed = time.Now()
+		if len(one.owed) == 0 {
+			one.owed[nil] = time.Now()
 		}
 	}
 }
 
-// owes notes since when the server waits for the connection's sender; the zero time: it does not.
-func (c *conn) owes(since time.Time) {
+// owes notes since when the server waits for the connection's sender, for a body or, under nil, for a head; the zero
+// time: it does not.
+func (c *conn) owes(of *body, since time.Time) {
 	if c == nil {
 		return
 	}
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	c.owed = since
+	if since.IsZero() {
+		delete(c.owed, of)
+		return
+	}
+	c.owed[of] = since
 }
 
 // ours is the connection that a listener of this package has made, or nil.

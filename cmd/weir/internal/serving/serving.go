@@ -57,7 +57,7 @@ func Until(ctx context.Context, l net.Listener, server *http.Server) error {
 func Timed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from := connOf(r.Context())
-		from.owes(time.Time{}) // its head is here
+		from.owes(nil, time.Time{}) // its head is here
 		x := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), body: r.Body}
 		if r.Body != nil && r.Body != http.NoBody {
 			x.unread = true
@@ -150,9 +150,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.asked.IsZero() {
 		b.asked = time.Now()
 	}
-	b.from.owes(b.asked)
+	b.from.owes(b, b.asked)
 	n, err := b.ReadCloser.Read(p)
-	b.from.owes(time.Time{})
+	b.from.owes(b, time.Time{})
 	if errors.Is(err, io.EOF) && b.of.unread {
 		b.of.unread = false
 		b.of.until(time.Time{})

@@ -46,5 +46,8 @@ func End(flag, text string) (length string, until traffic.Time, err error) {
 		return "", 0, Errorf("--%s: got %q; allowed: a duration like 90m, 24h or 30d, or a time like "+
 			"2027-01-31T12:00:00Z", flag, text)
 	}
-	return "", traffic.At(t), nil
+	if until = traffic.At(t); until == 0 {
+		until = -1 // the Unix epoch is over: zero would be never
+	}
+	return "", until, nil
 }

@@ -27,3 +27,16 @@ func TestDurationFlag(t *testing.T) {
 		t.Errorf("got %v, want what is allowed", err)
 	}
 }
+
+// Whoever names a time means it: none is taken for never, whose number the Unix epoch has.
+func TestATimeThatIsNamedIsNeverNever(t *testing.T) {
+	for _, text := range []string{"1970-01-01T00:00:00Z", "1970-01-01T01:00:00+01:00", "1969-12-31T23:59:59.9Z",
+		"2027-01-31T12:00:00Z"} {
+		if length, until, err := End("until", text); err != nil || length != "" || until == 0 {
+			t.Errorf("%s: %q, %d, %v", text, length, until, err)
+		}
+	}
+	if length, until, err := End("until", ""); length != "" || until != 0 || err != nil {
+		t.Errorf("no text: %q, %d, %v", length, until, err)
+	}
+}
