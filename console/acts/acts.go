@@ -107,7 +107,8 @@ type Gates interface {
 
 // Blocks is what acts ask of Redis.
 type Blocks interface {
-	// Ready waits a while for Redis, and returns why it does not answer.
+	// Ready waits a while for Redis, and returns why it does not answer: a *blocklist.ForeignError where it is another
+	// installation's, whose blocks are nobody's to release here.
 	Ready(ctx context.Context) error
 	Get(ctx context.Context, subject traffic.Subject, rule string) (*blocklist.Block, *blocklist.Tombstone, error)
 	Containing(ctx context.Context, now traffic.Time, q blocklist.Containing) (blocklist.Listing, error)

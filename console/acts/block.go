@@ -280,6 +280,8 @@ func (o *ordering) await(ctx context.Context) error {
 			unfinished := &UnfinishedError{Done: "the order is stored, and ENFORCE will carry it out",
 				Undone: "whether it has is not known", Cause: errors.Join(err, bounded.Err())}
 			switch {
+			case !o.report.Published:
+				unfinished.Undone = "it cannot yet, and gates are not told: " + o.report.Unpublished
 			case o.report.Outcome != "":
 				unfinished.Undone = "it cannot yet, and tries on: " + o.report.Outcome
 			case errors.Is(bounded.Err(), context.DeadlineExceeded):

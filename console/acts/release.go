@@ -172,6 +172,9 @@ func SameFields(source traffic.Subject, key []traffic.KeyField) bool {
 
 func (l *releasing) run(ctx context.Context, actor access.Actor, fits bool) error {
 	away := l.o.Blocks.Ready(ctx)
+	if foreign := (*blocklist.ForeignError)(nil); errors.As(away, &foreign) {
+		return foreign
+	}
 	if !fits {
 		return l.misshapen(ctx, away)
 	}

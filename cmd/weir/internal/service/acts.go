@@ -33,7 +33,7 @@ type ActsOptions struct {
 
 // OpenActs makes the acts of an installation; the function gives back what they opened.
 func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
-	blocks := &blocksPort{config: o.Config, log: o.Log, store: o.Redis, given: o.Redis != nil}
+	blocks := &blocksPort{config: o.Config, history: o.History, log: o.Log, store: o.Redis, given: o.Redis != nil}
 	masker, err := o.Config.Console.Masker()
 	if err != nil {
 		return nil, blocks.close, err
@@ -92,9 +92,10 @@ func (g *gatesPort) Publish(ctx context.Context, modes []rules.ModeState) (news 
 
 // blocksPort asks Redis, which it opens when it is first asked.
 type blocksPort struct {
-	config *config.Config
-	log    *slog.Logger
-	given  bool
+	config  *config.Config
+	history *history.Store
+	log     *slog.Logger
+	given   bool
 
 	mu    sync.Mutex
 	store *blocklist.Store
@@ -122,13 +123,16 @@ func (b *blocksPort) close() {
 	}
 }
 
-// Ready waits a while for Redis.
+// Ready waits a while for Redis, and refuses one that is another installation's.
 func (b *blocksPort) Ready(ctx context.Context) error {
 	store, err := b.open()
 	if err != nil {
 		return err
 	}
-	return WaitRedis(ctx, store, AnswerTimeout, b.log)
+	if err := WaitRedis(ctx, store, AnswerTimeout, b.log); err != nil {
+		return err
+	}
+	return refuseForeign(ctx, b.history, store)
 }
 
 // Get is blocklist.Store's.

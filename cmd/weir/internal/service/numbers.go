@@ -33,13 +33,17 @@ func (in *Installation) own(ctx context.Context) error {
 
 // RefuseForeign is an error where Redis is another installation's, as far as the servers answer within a moment.
 func (in *Installation) RefuseForeign(ctx context.Context) error {
+	return refuseForeign(ctx, in.History, in.Redis)
+}
+
+func refuseForeign(ctx context.Context, h *history.Store, r *blocklist.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	mine, err := in.History.Streams.Installation(ctx)
+	mine, err := h.Streams.Installation(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // whoever looks at the console is told that PostgreSQL does not answer
+		return nil //nolint:nilerr // the console says that PostgreSQL does not answer, and the way out stays open
 	}
-	err = blocklist.NewOwnership(in.Redis).RefuseForeign(ctx, mine)
+	err = blocklist.NewOwnership(r).RefuseForeign(ctx, mine)
 	if foreign := (*blocklist.ForeignError)(nil); errors.As(err, &foreign) {
 		return err
 	}
