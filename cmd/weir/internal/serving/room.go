@@ -46,9 +46,9 @@ func (l *listener) many(a netip.Addr) bool {
 }
 
 // ofMost is the connection that goes for one more of somebody who has few: of the address that has the most, and more
-// than he has, the longest idle, or else the one whose sender has owed the longest, were it for a moment. So whoever
-// opens connections faster than they grow old takes places from himself alone. A proxy comes for many, each of whom has
-// one.
+// than he has, the longest idle, or else, where it has more than twice as many, the one whose sender has owed the
+// longest, were it for a moment. So whoever opens connections faster than they grow old takes places from himself
+// alone, and two of that kind do not drop each other's all the time. A proxy comes for many, each of whom has one.
 func (l *listener) ofMost(of netip.Prefix, many bool) (drop *conn) {
 	has, most := len(l.open[of]), 0
 	if many {
@@ -63,7 +63,7 @@ func (l *listener) ofMost(of netip.Prefix, many bool) (drop *conn) {
 			continue
 		}
 		c := longest(slices.Values(those), (*conn).idleSince)
-		if c == nil && n > has+1 {
+		if c == nil && n > 2*has+1 {
 			c = longest(slices.Values(those), (*conn).owedSince)
 		}
 		if c != nil {

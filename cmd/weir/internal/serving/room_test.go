@@ -154,6 +154,9 @@ func TestWhoHasFewConnectionsIsLetIn(t *testing.T) {
 	}{
 		{"a flood of one", map[string]int{"192.0.2.1": 6}, nil, "192.0.2.9", "192.0.2.1"},
 		{"of the largest", map[string]int{"192.0.2.1": 2, "192.0.2.2": 4}, nil, "192.0.2.9", "192.0.2.2"},
+		{"of one with less than half", map[string]int{"192.0.2.1": 1, "192.0.2.2": 4, "192.0.2.3": 1}, nil, "192.0.2.1",
+			"192.0.2.2"},
+		{"of one with half", map[string]int{"192.0.2.1": 1, "192.0.2.2": 3, "192.0.2.3": 2}, nil, "192.0.2.1", ""},
 		{"its own", map[string]int{"192.0.2.1": 2, "192.0.2.2": 4}, nil, "192.0.2.2", ""},
 		{"of one with fewer", map[string]int{"192.0.2.1": 3, "192.0.2.2": 3}, nil, "192.0.2.2", ""},
 		{"one more is no reason", map[string]int{"192.0.2.1": 2, "192.0.2.2": 1, "192.0.2.3": 1, "192.0.2.4": 1,
