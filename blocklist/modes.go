@@ -174,7 +174,8 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 	ahead := &ModesAheadError{}
 	for i := range modes {
 		mode := &modes[i]
-		if known, err := DecodeMode(mode.Rule, hash[mode.Rule]); err == nil && known.After(mode) {
+		known, err := DecodeMode(mode.Rule, hash[mode.Rule])
+		if err == nil && known.Given() && mode.Given() && known.After(mode) {
 			ahead.Modes, ahead.store = append(ahead.Modes, known), append(ahead.store, *mode)
 			continue
 		}
@@ -224,7 +225,7 @@ func modeIsBehind(published string, mode *rules.ModeState, signer *signing.Signe
 	switch {
 	case err != nil:
 		return true, nil // absent, or not to be read: every gate takes it for a rule that blocks nobody
-	case known.After(mode):
+	case known.Given() && mode.Given() && known.After(mode):
 		return false, nil
 	case mode.After(&known), signer != nil && signer.Check(mode.Rule, published) != nil:
 		return true, nil

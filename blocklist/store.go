@@ -172,13 +172,14 @@ func NewOwnership(s *Store) Ownership { return Ownership{s} }
 // Owner is whose the namespace is; the zero Owner where nobody has said so.
 func (o Ownership) Owner(ctx context.Context) (Owner, error) {
 	s := o.s
-	values, err := s.redis.client.MGet(ctx, s.keys.Installation()).Result()
-	if err != nil {
-		return Owner{}, fmt.Errorf("%s: read whose it is: %w", s.redis.address, err)
-	}
-	text, ok := values[0].(string)
-	if !ok {
+	text, err := s.redis.client.Get(ctx, s.keys.Installation()).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
 		return Owner{}, nil
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		text = "" // somebody has made something else of it
+	case err != nil:
+		return Owner{}, fmt.Errorf("%s: read whose it is: %w", s.redis.address, err)
 	}
 	var is Owner
 	if err := json.Unmarshal([]byte(text), &is); err != nil || is.Format != ValueFormat || is.Installation == "" {

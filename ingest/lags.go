@@ -110,7 +110,13 @@ func (l *Lag) Behind(records int64, since traffic.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records, l.since, l.looked = max(0, records), since, l.clock()
+	now := l.clock()
+	if since == traffic.BeforeTime { // nobody knows how old it is: as old as it was known to be here
+		if since = now; l.records > 0 {
+			since = l.since
+		}
+	}
+	l.records, l.since, l.looked = max(0, records), since, now
 }
 
 // Unknown says that the partition is not worked on, and that nobody knows how many records are yet to be handled: none are shown, while

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -170,6 +171,30 @@ func TestNothingUnreadWasAppendedBefore(t *testing.T) {
 	} {
 		if got := tc.f.NotBefore(); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// Of records whose age nobody knows the age counts from when they were seen first, not from the beginning of time.
+func TestALagOfUnknownAgeCountsFromNow(t *testing.T) {
+	now := traffic.Time(100_000_000)
+	registry := prometheus.NewPedanticRegistry()
+	lags, err := ingest.NewLags(registry, func() traffic.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	lag := lags.Of("route", 0)
+	lag.Behind(3, traffic.BeforeTime)
+	now = now.Add(4 * time.Second)
+	lag.Behind(4, traffic.BeforeTime)
+	now = now.Add(time.Second)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if age := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "weir_stage_lag_seconds" && age != 5 {
+			t.Errorf("the age is %v s, want 5", age)
 		}
 	}
 }

@@ -31,7 +31,8 @@ type Fetched struct {
 	Messages      []traffic.Message // ascending, none below the asked offset; empty when there was nothing new
 	Next          int64             // the offset to ask for next; it skips control records and compaction holes
 	HighWatermark int64             // end of the log as the broker knew it; with Err: 0 where it told none
-	Readable      int64             // where it ends for readers: before the first open transaction; 0: at HighWatermark
+	Held          bool              // readers are shown nothing from Readable on: an open transaction begins there
+	Readable      int64             // of Held
 	Following     traffic.Time      // append time of what stands at Next, as far as the answer showed it; else 0
 	LogStart      int64
 	Asked         traffic.Time // the reader's clock from before the request was sent

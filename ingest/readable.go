@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -93,6 +95,19 @@ func (r *Readable) Held(now time.Time, offset int64) {
 				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms",
 				offset, r.held.UTC().Format(time.DateTime+" UTC"))}
 	}
+}
+
+// Name is the beginning of the transactional id, in ASCII alone: its producer has chosen every byte of it.
+func (t Transaction) Name() string {
+	return strings.Trim(strconv.QuoteToASCII(t.ID[:min(len(t.ID), 40)]), `"`)
+}
+
+// Brief names the transaction in a few words, as a line that may be cut begins with; empty where Kafka does not tell.
+func (t Transaction) Brief() string {
+	if t.ID == "" {
+		return ""
+	}
+	return fmt.Sprintf("transactional id %q", t.Name())
 }
 
 // Transaction is an open transaction that ends what readers of a partition are shown.

@@ -85,7 +85,12 @@ func TestTransactionalIDsAreShownInPart(t *testing.T) {
 		strings.Repeat("\x00", 32_767): `has 32767 bytes and begins "` + strings.Repeat(`\x00`, 200) + `" (`,
 		"x" + strings.Repeat("é", 999): `has 1999 bytes and begins "x` + strings.Repeat("é", 99) + `\xc3" (`,
 	} {
-		said := Transaction{Start: 3, Producer: 7, ID: id}.String()
+		transaction := Transaction{Start: 3, Producer: 7, ID: id}
+		said := transaction.String()
+		brief := transaction.Brief()
+		if strings.ContainsFunc(brief, func(c rune) bool { return c < ' ' || c > '~' }) || len(brief) > 500 {
+			t.Errorf("in a few words: %q", brief)
+		}
 		if !strings.Contains(said, want) {
 			t.Errorf("id of %d bytes: %s", len(id), said)
 		}

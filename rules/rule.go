@@ -282,6 +282,14 @@ type ModeState struct {
 	Share int `json:"share,omitempty"`
 }
 
+// MostGiven is beyond all numbers that weir gives, which are seconds and a count of changes. What is greater than that
+// is nobody's: it is no later than anything else, and what the rule store has replaces it. So whoever may write to
+// Redis cannot put a mode there for good.
+const MostGiven = 1 << 40
+
+// Given reports whether weir may have given the numbers of s.
+func (s *ModeState) Given() bool { return s.Generation <= MostGiven && int64(s.Newest) <= MostGiven }
+
 // Holds reports whether ENFORCE may block a key of the rule that lies at side, see promotion.Side.
 func (s *ModeState) Holds(side func() promotion.Share) bool {
 	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)

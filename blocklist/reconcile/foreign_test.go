@@ -135,5 +135,53 @@ func TestAPublisherStopsRulesThatTheStoreDoesNotKnow(t *testing.T) {
 				t.Errorf("rule %s is in %v, %v, want %v", rule, m.Mode, err, want)
 			}
 		}
+		// One whose number weir never gave is told, and keeps no other one blocking.
+		absurd := errors.New("a number that weir never gave")
+		overtake := p.o.Overtake
+		p.o.Overtake = func(ctx context.Context, ahead []rules.ModeState) ([]string, []rules.ModeState, error) {
+			lines, off, _ := overtake(ctx, ahead)
+			return lines, off, absurd
+		}
+		beside[0].Rule = "lost-too"
+		if err := s.Store.PublishModes(t.Context(), s.Clock.Now(), beside[:1]); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Publish(t.Context()); !errors.Is(err, absurd) {
+			t.Errorf("published: %v, want what is left", err)
+		}
+		if modes, err = blocklist.NewFeed(s.Store).ModeTexts(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := blocklist.DecodeMode("lost-too", modes["lost-too"]); err != nil || m.Mode != rules.ModeOff {
+			t.Errorf("beside it, lost-too is in %v, %v", m.Mode, err)
+		}
+	})
+}
+
+// TestAModeThatWeirNeverGaveIsReplaced: a number beyond all that weir gives is no later than the rule store's, which
+// takes its place in Redis and at gates, whoever wrote it and however often.
+func TestAModeThatWeirNeverGaveIsReplaced(t *testing.T) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := blocktest.NewStage(t, server)
+		s.Rules.Set(blocktest.FloodRule, rules.ModeShadow)
+		p := newPublisher(t, s)
+		p.o.Overtake = func(_ context.Context, ahead []rules.ModeState) ([]string, []rules.ModeState, error) {
+			t.Errorf("the rule store is asked about %+v", ahead)
+			return nil, nil, nil
+		}
+		mine := s.Rules.States[blocktest.FloodRule].Generation
+		for _, absurd := range []rules.ModeState{
+			{Generation: rules.MostGiven + 1}, {Generation: 1 << 53}, {Generation: 1<<63 - 1}, {Generation: 1 << 62},
+			{Generation: mine, Newest: 1 << 60},
+		} {
+			absurd.Rule, absurd.Mode = blocktest.FloodRule, rules.ModeBlock
+			if err := s.Store.PublishModes(t.Context(), s.Clock.Now(), []rules.ModeState{absurd}); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Publish(t.Context()); err != nil {
+				t.Errorf("%+v: %v", absurd, err)
+			}
+			s.Published(rules.ModeShadow, mine)
+		}
 	})
 }

@@ -149,7 +149,7 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	}
 	lines, off, err := p.o.Overtake(ctx, later)
 	if err != nil {
-		err = fmt.Errorf("redis has modes that the rule store has not: %w", err)
+		err = &notOvertakenError{err}
 	}
 	for _, line := range lines { // none: what the store said was read before the change that Redis has heard of
 		p.o.Logger.WarnContext(ctx, "Redis had later modes than the rule store", "found", line)
@@ -159,6 +159,15 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	}
 	return err
 }
+
+// notOvertakenError says why modes in Redis are not overtaken that the rule store does not have.
+type notOvertakenError struct{ cause error }
+
+func (e *notOvertakenError) Error() string {
+	return fmt.Sprintf("redis has modes that the rule store has not: %v", e.cause)
+}
+
+func (e *notOvertakenError) Unwrap() error { return e.cause }
 
 // sync publishes what the rule store has, which it gives, and modes beside.
 func (p *Publisher) sync(ctx context.Context, beside []rules.ModeState) ([]rules.ModeState, error) {
@@ -177,7 +186,11 @@ func (p *Publisher) note(ctx context.Context, err error) {
 	}
 	if err != nil {
 		p.failures.Inc()
-		p.trouble.Failed(p.o.Logger, "modes of rules cannot be published; gates act on a promotion or demotion once they can", err)
+		doing := "modes of rules cannot be published; gates act on a promotion or demotion once they can"
+		if left := (*notOvertakenError)(nil); errors.As(err, &left) {
+			doing = "Redis has modes of rules that are not overtaken; all others are published"
+		}
+		p.trouble.Failed(p.o.Logger, doing, err)
 		return
 	}
 	p.trouble.Over(p.o.Logger, "modes of rules are published again")

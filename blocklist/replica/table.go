@@ -123,7 +123,7 @@ func (t *table) setModes(modes ...rules.ModeState) {
 	defer t.mu.Unlock()
 	next := maps.Clone(*t.modes.Load())
 	for _, m := range modes {
-		if old, ok := next[m.Rule]; !ok || old.Generation <= m.Generation {
+		if old, ok := next[m.Rule]; !ok || old.Generation <= m.Generation || !old.Given() || !m.Given() {
 			next[m.Rule] = m
 		}
 	}

@@ -37,8 +37,9 @@ type listed struct {
 	list  rules.AllowList // without entries where it was removed
 }
 
-// readAllowed finds out when a source was let pass that is counted by the end of the span: for want of an entry, or
-// since the rule names other lists.
+// readAllowed finds out when a source was let pass that would be counted now: for want of an entry, or since the rule
+// names other lists. Now is behind the span, which ends with a whole minute: what was taken off a list since would be
+// counted, and was not seen.
 func (f *found) readAllowed(ctx context.Context, tx pgx.Tx, a *asked) error {
 	var names []string
 	for i := range a.acting {
@@ -48,8 +49,8 @@ func (f *found) readAllowed(ctx context.Context, tx pgx.Tx, a *asked) error {
 		return nil
 	}
 	versions := map[string][]listed{}
-	rows, err := tx.Query(ctx, "SELECT list, created_at, CASE WHEN removed THEN '' ELSE document END FROM allow_versions WHERE list = ANY ($1) AND created_at < $2 ORDER BY list, version",
-		names, stamp(a.Until))
+	rows, err := tx.Query(ctx, "SELECT list, created_at, CASE WHEN removed THEN '' ELSE document END FROM allow_versions WHERE list = ANY ($1) ORDER BY list, version",
+		names)
 	if err == nil {
 		var name, document string
 		var v listed
@@ -68,10 +69,10 @@ func (f *found) readAllowed(ctx context.Context, tx pgx.Tx, a *asked) error {
 	return nil
 }
 
-// allowedThen are the times in which an entry let sources pass that no entry in force at the end of the span does.
+// allowedThen are the times in which an entry let sources pass that no entry does that is listed now.
 func (a *asked) allowedThen(versions map[string][]listed) (out []interval) {
 	now := rules.AllowList{}
-	for _, e := range entriesAt(versions, a.version.Allow, a.Until) {
+	for _, e := range entriesAt(versions, a.version.Allow, traffic.EndOfTime) {
 		if !e.Ends(a.Until) {
 			e.Until = 0
 			now.Entries = append(now.Entries, e)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -65,16 +66,13 @@ func (o *Overtaken) Lines() (lines []string) {
 	return lines
 }
 
-// Numbers that weir gives are a floor of seconds and a count of changes, so that others name none far above the floor.
-// Redis counts in doubles, which are exact up to 2^53.
-const (
-	surelyGiven = 1 << 40 // by a store that had a floor when this one has none
-	mostAbove   = 1 << 20 // the floor, where that is higher: whoever names it once more gets no further than this
-)
+// mostAbove is how far above the floor a number may be that weir has given, where the floor is above rules.MostGiven:
+// somebody else has written a number there that an older build took for one of weir's.
+const mostAbove = 1 << 20
 
 // given reports whether weir may have given a number that others name: what it gives from then on, above that, is no
 // less so.
-func given(number, floor int64) bool { return number <= max(surelyGiven, floor+mostAbove) }
+func given(number, floor int64) bool { return number <= max(rules.MostGiven, floor+mostAbove) }
 
 // Overtake compares what others name with what is stored. Where they name later numbers, the store has come back
 // older: the floor rises beyond all of them, and each such rule gets a generation above. Its mode stays what is
@@ -134,18 +132,17 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 		if rules.IsByHand(m.Rule) {
 			continue
 		}
-		if number := max(m.Generation, int64(m.Newest)); !given(number, floor) {
-			o.never = append(o.never, fmt.Errorf("rule %s: Redis has the number %d for its mode, which weir never "+
-				"gave: delete the field %s of the hash of modes in Redis, and look who writes there", m.Rule, number,
-				m.Rule))
-			continue
-		}
 		r := byID[m.Rule]
+		unknown := r == nil || r.Removed
 		switch {
-		case (r == nil || r.Removed) && (m.Mode.Blocks() || r == nil && m.Generation > floor || r != nil &&
-			m.Generation > r.Generation):
+		case unknown && m.Mode.Blocks() && !m.Given():
+			o.done.Strangers, o.top = append(o.done.Strangers, *m), max(o.top, floor, 1)
+			continue
+		case !m.Given(): // the rule's own mode replaces it, whatever its numbers are
+			continue
+		case unknown && (m.Mode.Blocks() || r == nil && m.Generation > floor || r != nil && m.Generation > r.Generation):
 			o.done.Strangers = append(o.done.Strangers, *m)
-		case r != nil && !r.Removed && r.behind(m):
+		case !unknown && r.behind(m):
 			o.behind, o.redis = append(o.behind, r), append(o.redis, *m)
 		default:
 			continue
@@ -220,5 +217,16 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 	return audit.Write(ctx, o.tx, audit.Entry{
 		Actor: o.by, Via: o.via, Action: "raise-numbers", Object: "numbers",
 		Reason: "other stores name later numbers than the rule store had",
-		Detail: strings.Join(o.done.Lines(), "; "), Before: fmt.Sprint(before), After: fmt.Sprint(o.done.Floor)})
+		Detail: few(o.done.Lines()), Before: fmt.Sprint(before), After: fmt.Sprint(o.done.Floor)})
+}
+
+// fewLines bounds an entry of the audit trail: somebody else may have written thousands of modes.
+const fewLines = 20
+
+// few joins lines, and says how many it leaves out.
+func few(lines []string) string {
+	if more := len(lines) - fewLines; more > 0 {
+		lines = append(slices.Clone(lines[:fewLines]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "; ")
 }

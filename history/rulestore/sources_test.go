@@ -146,7 +146,7 @@ func TestVersionsStay(t *testing.T) {
 		"pending_versions": {"source", "document", "author", "created_at", "lineage", "version"},
 		"allow_versions":   {"document", "author", "created_at", "version"},
 	} {
-		statements := []string{"DELETE FROM weir." + table}
+		statements := []string{"DELETE FROM weir." + table, "TRUNCATE weir." + table + " CASCADE"}
 		for _, c := range columns {
 			statements = append(statements, "UPDATE weir."+table+" SET "+c+" = "+c)
 		}

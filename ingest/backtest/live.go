@@ -224,7 +224,7 @@ func (r *liveReader) answered(p *livePart, f *ingest.Fetched) {
 		r.run.read.Add(int64(len(m.Value)))
 	}
 	p.next = max(p.next, f.Next)
-	if f.Readable > 0 && f.Readable <= p.next { // an open transaction stands there: it had not ended when the run began
+	if f.Held && f.Readable <= p.next { // an open transaction stands there: it had not ended when the run began
 		p.end = min(p.end, p.next)
 	}
 }

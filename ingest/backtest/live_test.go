@@ -218,7 +218,7 @@ func TestLiveGaps(t *testing.T) {
 		{"an open transaction at its end", func(l *keptLog, _ *Options) {
 			l.answered = func(_ *keptLog, at *ingest.Position) *ingest.Fetched {
 				if at.Partition == 0 && at.Offset >= 900 {
-					return &ingest.Fetched{Next: at.Offset, HighWatermark: 1000, Readable: at.Offset}
+					return &ingest.Fetched{Next: at.Offset, HighWatermark: 1000, Held: true, Readable: at.Offset}
 				}
 				return nil
 			}

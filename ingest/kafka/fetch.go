@@ -207,7 +207,9 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 		default:
 			part.HighWatermark, part.LogStart = answer.highWatermark, answer.logStart
 			if !l.uncommitted { // else brokers say nothing, or what is of no interest
-				part.Readable = answer.lastStable
+				if part.Held = answer.lastStable >= 0 && answer.lastStable < answer.highWatermark; part.Held {
+					part.Readable = answer.lastStable
+				}
 			}
 			part.Err = l.records(&part.Fetched, answer, p, call.room)
 			// Where there is no room any more, nothing was looked at, and nothing is known of the batch.

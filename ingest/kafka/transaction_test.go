@@ -57,7 +57,7 @@ func TestFetchTransactions(t *testing.T) {
 		}
 		f := answers[0]
 		at[0].Offset = f.Next
-		if len(f.Messages) > 0 || f.Readable != f.Next || f.HighWatermark != f.Next+1 {
+		if len(f.Messages) > 0 || !f.Held || f.Readable != f.Next || f.HighWatermark != f.Next+1 {
 			return fmt.Errorf("%d messages, next %d, readable %d, high watermark %d", len(f.Messages), f.Next,
 				f.Readable, f.HighWatermark)
 		}
@@ -93,7 +93,7 @@ func TestFetchUncommitted(t *testing.T) {
 	}
 	at := kafkakit.Positions(bounds[0].End, 0)
 	answers, err := k.Log(topic).Fetch(kit.Ctx, at, 100*time.Millisecond)
-	if err != nil || len(answers) != 1 || answers[0].Readable > 0 {
+	if err != nil || len(answers) != 1 || answers[0].Held {
 		t.Errorf("at the log's end: %+v, %v", answers, err)
 	}
 }

@@ -65,7 +65,7 @@ func (l *simLog) answers(positions []ingest.Position, asked traffic.Time) []inge
 		}
 		if isBad && bad.held {
 			end = min(end, bad.from)
-			f.Readable = end
+			f.Held, f.Readable = f.HighWatermark > end, end
 		} else if isBad && at.Offset < bad.from {
 			end = min(end, bad.from)
 		} else if isBad && at.Offset < min(end, bad.next) {

@@ -160,7 +160,7 @@ func (q *fetchQueue) add(f *ingest.Fetched) {
 	q.next = max(q.next, f.Next)
 	q.high = f.HighWatermark
 	q.atEnd = q.next >= f.HighWatermark
-	q.dry = q.atEnd || f.Readable > 0 && q.next >= f.Readable
+	q.dry = q.atEnd || f.Held && q.next >= f.Readable
 	q.asked, q.silent = f.Asked, false
 	q.showLag()
 }

@@ -145,11 +145,14 @@ func TestPrefetcherReadsTheOldestFirst(t *testing.T) {
 // TestQueueIsDryBeforeAnOpenTransaction: what nobody can read yet is not waited for, and yet the log's end is not reached.
 func TestQueueIsDryBeforeAnOpenTransaction(t *testing.T) {
 	for _, tt := range []struct {
-		next, readable, high int64
-		dry, atEnd           bool
-	}{{10, 0, 10, true, true}, {10, 10, 10, true, true}, {10, 10, 15, true, false}, {9, 10, 15, false, false}, {9, 0, 10, false, false}} {
+		next           int64
+		held           bool
+		readable, high int64
+		dry, atEnd     bool
+	}{{10, false, 0, 10, true, true}, {10, true, 10, 15, true, false}, {9, true, 10, 15, false, false},
+		{9, false, 0, 10, false, false}, {0, true, 0, 3, true, false}, {0, false, 0, 0, true, true}} {
 		q := &fetchQueue{}
-		q.add(&ingest.Fetched{Next: tt.next, Readable: tt.readable, HighWatermark: tt.high})
+		q.add(&ingest.Fetched{Next: tt.next, Held: tt.held, Readable: tt.readable, HighWatermark: tt.high})
 		if q.dry != tt.dry || q.atEnd != tt.atEnd {
 			t.Errorf("%+v: dry %v, at the end %v", tt, q.dry, q.atEnd)
 		}

@@ -67,8 +67,8 @@ func TestAnOpenTransactionIsToldOf(t *testing.T) {
 		answer := func(readable int64) {
 			asked, _ := in.ask()
 			in.take(asked, []ingest.Fetched{
-				{Partition: 0, Next: 5 + readable, HighWatermark: 20, Readable: 5 + readable}, {Partition: 1,
-					Next: 20, HighWatermark: 20, Readable: 20},
+				{Partition: 0, Next: 5 + readable, HighWatermark: 20, Held: readable < 15, Readable: 5 + readable},
+				{Partition: 1, Next: 20, HighWatermark: 20},
 			}, nil)
 		}
 		expect := func(blocked bool) {

@@ -234,6 +234,7 @@ func (w *watcher) report(ctx context.Context) error {
 // holder is whose transaction holds a partition at an offset.
 type holder struct {
 	offset int64
+	brief  string
 	said   string
 }
 
@@ -259,14 +260,17 @@ func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStat
 			if t.Start == ingest.NoOffset { // it has ended, or nothing is known
 				continue
 			}
-			known = holder{offset, t.String()}
+			known = holder{offset, t.Brief(), t.String()}
 			if err == nil {
 				w.told[s.Partition] = known
 				w.r.opt.Logger.Error("an open transaction holds a partition of requests", "partition", s.Partition,
-					"offset", offset, "transactional_id", t.ID, "producer", t.Producer)
+					"offset", offset, "transactional_id", t.Name(), "producer", t.Producer)
 			}
 		}
 		s.Reason += "; " + known.said
+		if known.brief != "" { // lists cut what is long
+			s.Reason = known.brief + ": " + s.Reason
+		}
 	}
 }
 

@@ -54,6 +54,12 @@ func TestJudgeRouting(t *testing.T) {
 			again.Version = 2
 			l.keyed[0] = append(l.keyed[0], again)
 		}, says: "came as"},
+		{name: "a repeat of what came by a lost version", harm: func(l *Logs) {
+			again := l.keyed[0][4]
+			again.Version, l.routings[2] = 2, l.routings[1]
+			l.keyed[0] = append(l.keyed[0], again)
+			l.Lost(l.keyed[0][4].Version, 0)
+		}},
 		{name: "a version that goes back", harm: func(l *Logs) {
 			l.routings[2] = l.routings[1]
 			l.keyed[0][1].Version = 2

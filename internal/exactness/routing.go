@@ -61,7 +61,7 @@ type routingJudge struct {
 }
 
 // compareRepeats holds that a record that comes twice is the same record: a successor routes what was announced under the
-// version that it was announced with.
+// version that it was announced with, unless weir has told that this one is lost.
 func (j *routingJudge) compareRepeats(q int) {
 	for _, k := range j.l.keyed[q] {
 		if k.Source >= len(j.l.source) {
@@ -72,6 +72,9 @@ func (j *routingJudge) compareRepeats(q int) {
 			continue // it came out of order, and will be missed
 		}
 		first := j.queues[q][k.Source][at]
+		if first.Version != k.Version && j.l.lost[versionOn{first.Version, q}] {
+			continue // nobody can route by a version that is lost, and who counts has the first record, which says so
+		}
 		if first.Version != k.Version || first.Time != k.Time || first.Prev != k.Prev || !slices.Equal(first.Rules, k.Rules) || !slices.Equal(first.Tiers, k.Tiers) {
 			j.wrong("source %d offset %d on keyed %d came as %+v and as %+v", k.Source, k.Offset, q, first, k)
 		}

@@ -132,15 +132,15 @@ func (s *scene) judge(r *row) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	if s.tellsOf != nil {
+		s.tellsOf(logs)
+	}
 	routing := logs.JudgeRouting()
 	if err := routing.Err(); err != nil {
 		s.Errorf("routing: %v", err)
 	}
 	if routing.Requests != r.events || routing.Accepted < r.events {
 		s.Errorf("%d events sent, %d requests, %d accepted records: the load proves nothing", r.events, routing.Requests, routing.Accepted)
-	}
-	if s.tellsOf != nil {
-		s.tellsOf(logs)
 	}
 	hits := s.settle(ctx, logs)
 	if err := hits.Err(); err != nil {

@@ -108,9 +108,9 @@ type conn struct {
 
 	// Guarded by of.mu.
 	idle time.Time // since when no request is under way; zero: one is, or may be
-	// Since when the server waits for its sender: for a head, under nil, and for bodies, of which a connection may have
-	// several at a time (HTTP/2).
-	owed map[*body]time.Time
+	// Since when the server waits for the other side: to send a head, under nil, or a body, or to take an answer. Over
+	// HTTP/2 a connection has several of them at a time.
+	owed map[any]time.Time
 }
 
 // Accept waits for a connection that there is room for, and closes the others.
@@ -130,7 +130,7 @@ func (l *listener) Accept() (net.Conn, error) {
 // take lets a connection in; nil: there is no room for it.
 func (l *listener) take(c net.Conn) *conn {
 	from := addressOf(c)
-	one := &conn{Conn: c, of: l, whose: whose(from), owed: map[*body]time.Time{nil: time.Now()}}
+	one := &conn{Conn: c, of: l, whose: whose(from), owed: map[any]time.Time{nil: time.Now()}}
 	l.mu.Lock()
 	drop, reason := l.room(one.whose, from)
 	if reason != "" {
@@ -210,9 +210,9 @@ func watchState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// owes notes since when the server waits for the connection's sender, for a body or, under nil, for a head; the zero
+// owes notes since when the server waits for the other side, of a body, an exchange or, under nil, a head; the zero
 // time: it does not.
-func (c *conn) owes(of *body, since time.Time) {
+func (c *conn) owes(of any, since time.Time) {
 	if c == nil {
 		return
 	}

@@ -287,3 +287,32 @@ func TestABodyIsOwedWhateverElseItsConnectionAsks(t *testing.T) {
 		return errors.New("the connection that owes is there still")
 	})
 }
+
+// TestWhoTakesNoAnswerMakesRoom: an answer that is not taken for a second keeps nobody out, be it long or short. One
+// that is taken does.
+func TestWhoTakesNoAnswerMakesRoom(t *testing.T) {
+	for _, length := range []int{1, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPipes()
+			l, _ := bounded(t, p, serving.Bounds{All: 2, Each: 2})
+			serve(t, p, l, says(strings.Repeat("a", length)))
+			taken := p.dial(t, "192.0.2.1")
+			say(taken, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n")
+			if answer, err := http.ReadResponse(bufio.NewReader(taken), nil); err != nil {
+				t.Fatal(err)
+			} else if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.Body.Close() != nil {
+				t.Fatal(err)
+			}
+			left := p.dial(t, "192.0.2.2")
+			say(left, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n")
+			time.Sleep(1100 * time.Millisecond)
+			if refused(p.dial(t, "192.0.2.3")) || refused(taken) {
+				t.Errorf("an answer of %d bytes: the place was not that of who does not take it", length)
+			}
+			_, _ = io.Copy(io.Discard, left)
+			if !refused(left) {
+				t.Errorf("an answer of %d bytes: who does not take it has his place still", length)
+			}
+		})
+	}
+}

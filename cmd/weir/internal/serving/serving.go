@@ -58,13 +58,14 @@ func Timed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from := connOf(r.Context())
 		from.owes(nil, time.Time{}) // its head is here
-		x := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), body: r.Body}
+		x := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), body: r.Body, from: from}
 		if r.Body != nil && r.Body != http.NoBody {
 			x.unread = true
 			x.until(time.Now().Add(bodyWithin))
 			r.Body = &body{ReadCloser: r.Body, of: x, from: from}
 		}
 		x.allow()
+		defer x.awaitTaken(r)
 		defer x.end()
 		if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); strings.HasPrefix(kind, "multipart/") {
 			http.Error(x, "multipart bodies are not taken here; allowed: application/json, "+
@@ -80,6 +81,7 @@ type exchange struct {
 	http.ResponseWriter
 	connection *http.ResponseController
 	body       io.ReadCloser
+	from       *conn
 	unread     bool // there is a body whose end has not been read
 	headed     bool // the answer's head is out
 	own        bool // the handler has times of its own for what it writes
@@ -122,6 +124,8 @@ func (x *exchange) Write(p []byte) (int, error) {
 		x.WriteHeader(http.StatusOK)
 	}
 	x.allow()
+	x.from.owes(x, time.Now())
+	defer x.from.owes(x, time.Time{})
 	return x.ResponseWriter.Write(p)
 }
 
@@ -134,6 +138,17 @@ func (x *exchange) end() {
 		x.until(time.Now().Add(lingers))
 	}
 	x.allow()
+}
+
+// awaitTaken notes that what is left of the answer is to be taken. It is when the connection is idle, and over HTTP/2,
+// where others may be under way, when the request's context ends.
+func (x *exchange) awaitTaken(r *http.Request) {
+	if r.ProtoMajor < 2 {
+		x.from.owes(nil, time.Now())
+		return
+	}
+	x.from.owes(x, time.Now())
+	context.AfterFunc(r.Context(), func() { x.from.owes(x, time.Time{}) })
 }
 
 // body is what a request brings.
