@@ -297,8 +297,8 @@ func TestModesThatWeirNeverGaveAreReplaced(t *testing.T) {
 	table := newTable()
 	for _, step := range []struct {
 		generation, want int64
-	}{{7, 7}, {6, 7}, {rules.MostGiven + 1, rules.MostGiven + 1}, {7, 7}, {1<<63 - 1, 1<<63 - 1}, {1 << 60, 1 << 60}, {8, 8},
-		{7, 8}} {
+	}{{7, 7}, {6, 7}, {rules.MostGiven + 1, rules.MostGiven + 1}, {7, 7}, {1<<63 - 1, 1<<63 - 1}, {1 << 60, 1 << 60},
+		{8, 8}, {7, 8}} {
 		table.setModes(rules.ModeState{Rule: "r1", Mode: rules.ModeBlock, Generation: step.generation})
 		if got := (*table.modes.Load())["r1"].Generation; got != step.want {
 			t.Errorf("after generation %d came it is %d, want %d", step.generation, got, step.want)

@@ -49,8 +49,8 @@ func (f *found) readAllowed(ctx context.Context, tx pgx.Tx, a *asked) error {
 		return nil
 	}
 	versions := map[string][]listed{}
-	rows, err := tx.Query(ctx, "SELECT list, created_at, CASE WHEN removed THEN '' ELSE document END FROM allow_versions WHERE list = ANY ($1) ORDER BY list, version",
-		names)
+	rows, err := tx.Query(ctx, `SELECT list, created_at, CASE WHEN removed THEN '' ELSE document END
+		FROM allow_versions WHERE list = ANY ($1) ORDER BY list, version`, names)
 	if err == nil {
 		var name, document string
 		var v listed

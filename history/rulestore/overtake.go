@@ -140,7 +140,8 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 			continue
 		case !m.Given(): // the rule's own mode replaces it, whatever its numbers are
 			continue
-		case unknown && (m.Mode.Blocks() || r == nil && m.Generation > floor || r != nil && m.Generation > r.Generation):
+		case unknown && (m.Mode.Blocks() || r == nil && m.Generation > floor ||
+			r != nil && m.Generation > r.Generation):
 			o.done.Strangers = append(o.done.Strangers, *m)
 		case !unknown && r.behind(m):
 			o.behind, o.redis = append(o.behind, r), append(o.redis, *m)
