@@ -63,7 +63,12 @@ func TestADatabaseThatIsAnotherOneKeepsNoPosition(t *testing.T) {
 	b.Run(t, `INSERT INTO weir.copy SELECT * FROM weir.read_positions`)
 	b.Run(t, `DROP TABLE weir.read_positions`)
 	b.Run(t, `ALTER TABLE weir.copy RENAME TO read_positions`)
-	keep(7, 9, true, map[int]int64{})
+	b.Run(t, "ALTER TABLE weir.read_positions RENAME COLUMN next_offset TO gone")
+	if _, _, err := p.Keep(t.Context(), []ingest.Kept{{Partition: 1, Before: 7, Now: 9}}); err == nil {
+		t.Error("a position was kept in a table that has none")
+	}
+	b.Run(t, "ALTER TABLE weir.read_positions RENAME COLUMN gone TO next_offset")
+	keep(7, 9, true, map[int]int64{}) // also where it did not answer whole in between
 	keep(7, 9, false, map[int]int64{})
 	b.Run(t, `DELETE FROM weir.read_positions WHERE stage = ''`)
 	got, whole, err := p.Kept(t.Context())

@@ -16,7 +16,7 @@ type Positions struct {
 	stream, stage string
 
 	mu   sync.Mutex
-	life string // of the database when it was asked last, see lifeOf
+	life string // of the database when it last answered whole, see lifeOf
 }
 
 // PositionsOf are those of a stage of a stream. All that a stage has stored before a position was kept is in a database
@@ -31,8 +31,9 @@ const begun = ""
 // Kept gives the offset before which the database has everything, by partition; whole says that it has nothing of the
 // others.
 func (p *Positions) Kept(ctx context.Context) (kept map[int]int64, whole bool, err error) {
+	var life string
 	err = p.store.db.Transact(ctx, "reading positions of "+p.stage, func(tx pgx.Tx) error {
-		if _, err := p.anew(ctx, tx); err != nil {
+		if err := tx.QueryRow(ctx, lifeOf).Scan(&life); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx,
@@ -46,6 +47,9 @@ func (p *Positions) Kept(ctx context.Context) (kept map[int]int64, whole bool, e
 		return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM read_positions WHERE stream = $1 AND stage = $2)", p.stream,
 			begun).Scan(&whole)
 	})
+	if err == nil {
+		_ = p.anew(life) // whoever asks begins with what there is
+	}
 	return kept, whole, err
 }
 
@@ -54,17 +58,21 @@ func (p *Positions) Kept(ctx context.Context) (kept map[int]int64, whole bool, e
 const lifeOf = `SELECT pg_postmaster_start_time()::text || '/' || store_life() || '/' ||
 	'read_positions'::regclass::oid`
 
-// anew reports whether the database may have lost what was written since it was asked last.
-func (p *Positions) anew(ctx context.Context, tx pgx.Tx) (bool, error) {
-	var life string
-	if err := tx.QueryRow(ctx, lifeOf).Scan(&life); err != nil {
-		return false, err
-	}
+// anew notes a life, and reports whether the database may have lost what was written since it answered last. Only who
+// passes that on may ask.
+func (p *Positions) anew(life string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.life
 	p.life = life
-	return before != "" && before != life, nil
+	return before != "" && before != life
+}
+
+// isAnew is anew, of which nothing is noted.
+func (p *Positions) isAnew(life string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life != "" && p.life != life
 }
 
 func scanPositions(rows pgx.Rows) (map[int]int64, error) {
@@ -89,10 +97,12 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 	for i, k := range all {
 		partitions[i] = k.Partition
 	}
+	var life string
 	err = p.store.db.Transact(ctx, fmt.Sprintf("storing positions of %s", p.stage), func(tx pgx.Tx) error {
-		if anew, err = p.anew(ctx, tx); err != nil {
+		if err := tx.QueryRow(ctx, lifeOf).Scan(&life); err != nil {
 			return err
 		}
+		anew = p.isAnew(life)
 		rows, err := tx.Query(ctx, `SELECT partition, next_offset FROM read_positions
 			WHERE stream = $1 AND stage = $2 AND partition = ANY($3) ORDER BY partition FOR UPDATE`,
 			p.stream, p.stage, partitions)
@@ -125,5 +135,8 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 		}
 		return tx.SendBatch(ctx, &batch).Close()
 	})
+	if err == nil {
+		anew = p.anew(life)
+	}
 	return others, anew, err
 }

@@ -113,7 +113,7 @@ func (l *lane) keptUpTo() int64 {
 func (s *consumption) rewind(ctx context.Context) {
 	for _, l := range s.lanes {
 		l.mu.Lock()
-		back, older, to, from := l.back, l.older, max(0, l.kept), l.applied
+		back, older, to, from := l.back, l.older, l.kept, l.applied
 		l.mu.Unlock()
 		if !back {
 			continue
@@ -121,6 +121,9 @@ func (s *consumption) rewind(ctx context.Context) {
 		bounds, err := s.c.opts.Log.Bounds(ctx, []int{l.partition})
 		if err != nil {
 			return // the fetch of the other lanes tells about it; the next turn comes
+		}
+		if to < 0 { // it has nothing: all that the log has is written, and of the rest nobody knows
+			to = bounds[l.partition].Start
 		}
 		if older {
 			s.tellOlder(l, from, to)
