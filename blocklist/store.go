@@ -172,21 +172,23 @@ func NewOwnership(s *Store) Ownership { return Ownership{s} }
 // Owner is whose the namespace is; the zero Owner where nobody has said so.
 func (o Ownership) Owner(ctx context.Context) (Owner, error) {
 	s := o.s
-	text, err := s.redis.client.Get(ctx, s.keys.Installation()).Result()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return Owner{}, nil
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		text = "" // somebody has made something else of it
-	case err != nil:
+	values, err := s.redis.client.MGet(ctx, s.keys.Installation()).Result()
+	if err != nil {
 		return Owner{}, fmt.Errorf("%s: read whose it is: %w", s.redis.address, err)
+	}
+	text, ok := values[0].(string)
+	if !ok {
+		return Owner{}, nil
 	}
 	var is Owner
 	if err := json.Unmarshal([]byte(text), &is); err != nil || is.Format != ValueFormat || is.Installation == "" {
-		return Owner{Installation: "which this build cannot read"}, nil
+		return Owner{Installation: unreadable}, nil
 	}
 	return is, nil
 }
+
+// unreadable stands for an installation whose mark cannot be read.
+const unreadable = "which this build cannot read"
 
 // Own makes the namespace that of the installation me.Installation, where nobody's it is; *ForeignError where it is
 // another one's.
@@ -203,12 +205,21 @@ func (o Ownership) Own(ctx context.Context, me Owner) error {
 	if !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("%s: write whose it is: %w", s.redis.address, err)
 	}
-	return o.RefuseForeign(ctx, me.Installation)
+	is, err := o.Owner(ctx)
+	if err == nil && is.Installation == "" { // there is a mark, and it is no text
+		is.Installation = unreadable
+	}
+	return o.foreign(is, me.Installation, err)
 }
 
 // RefuseForeign is a *ForeignError where the namespace is another installation's than mine. It writes nothing.
 func (o Ownership) RefuseForeign(ctx context.Context, mine string) error {
 	is, err := o.Owner(ctx)
+	return o.foreign(is, mine, err)
+}
+
+// foreign judges what Owner has said.
+func (o Ownership) foreign(is Owner, mine string, err error) error {
 	if err == nil && is.Installation != "" && is.Installation != mine {
 		err = &ForeignError{Place: o.s.Place(), Owner: is, Mine: mine}
 	}

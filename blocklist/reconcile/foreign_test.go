@@ -185,3 +185,17 @@ func TestAModeThatWeirNeverGaveIsReplaced(t *testing.T) {
 		}
 	})
 }
+
+// TestAMarkThatIsNoTextIsSomebodys: what stands where an installation leaves its mark is somebody's, of whatever type
+// it is.
+func TestAMarkThatIsNoTextIsSomebodys(t *testing.T) {
+	server := testbed.EmbeddedRedis(t)
+	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + server.Addr() + "/0"})
+	if _, err := server.Lpush(s.Keys.Installation(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	err := blocklist.NewOwnership(s.Store).Own(t.Context(), blocklist.Owner{Installation: "mine"})
+	if foreign := (*blocklist.ForeignError)(nil); !errors.As(err, &foreign) {
+		t.Errorf("it is taken for nobody's: %v", err)
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -213,8 +212,11 @@ func TestBacktestFromLive(t *testing.T) {
 		t.Errorf("%d events of %v, gaps %v", found.Events, found.Files, found.Gaps)
 	}
 	b.triesAsFound(rules, &found)
-	if after := b.commits(k, namespace); len(before) != 4 || !maps.Equal(after, before) {
-		t.Errorf("commits were %v, are %v", before, after)
+	after := b.commits(k, namespace)
+	for name, c := range after { // RECORD goes on: DETECT tells of each minute
+		if c.Offset < before[name].Offset || strings.HasPrefix(name, "route") && c != before[name] || len(before) != 4 {
+			t.Errorf("commits were %v, are %v", before, after)
+		}
 	}
 	var conns kafkago.Transport
 	defer conns.CloseIdleConnections()

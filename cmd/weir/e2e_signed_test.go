@@ -21,7 +21,7 @@ import (
 )
 
 // forgeMode does in Redis what whoever may write there can do to block ip by the rule tokens, which is in shadow: it
-// writes the mode, a block, and what tells gates. The generation is one that no rule store gets beyond.
+// writes the mode, a block, and what tells gates. The generation is one that weir never gives.
 func forgeMode(t *testing.T, redis *miniredis.Miniredis, namespace, ip string) {
 	t.Helper()
 	const generation = 9007199254740000
@@ -67,7 +67,8 @@ func forgeMode(t *testing.T, redis *miniredis.Miniredis, namespace, ip string) {
 }
 
 // Somebody who may write to Redis blocks a client by a rule in shadow. A gate with the installation's key lets the
-// client pass, says so, and doctor does; one without it does as Redis says.
+// client pass, says so, and doctor does; one without it does as Redis says, until ENFORCE puts the rule store's mode
+// there.
 func TestAModeThatRedisMakesUp(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
@@ -79,7 +80,7 @@ func TestAModeThatRedisMakesUp(t *testing.T) {
 	if said := b.ok("gate", "trust"); said != lines {
 		t.Errorf("weir gate trust says\n%s", said)
 	}
-	b.start("run", "--stages", "enforce")
+	enforce := b.start("run", "--stages", "enforce")
 	door := func(more ...string) (checks, metrics string) {
 		p := b.start(append([]string{"gate", "--listen", "127.0.0.1:0"}, more...)...)
 		metrics = p.awaitLog(`forward-auth checks" address=\S+ metrics=(\S+)`)
@@ -90,6 +91,7 @@ func TestAModeThatRedisMakesUp(t *testing.T) {
 	careful, metrics := door("--set", "gate.modes_key="+trust.ModesKey, "--set",
 		"gate.installation="+trust.Installation)
 
+	enforce.end() // which would put the rule store's mode in its place, within two seconds
 	ip := "198.51.100.7"
 	forgeMode(t, redis, b.flag("--namespace"), ip)
 	awaitStatus(t, careless, ip, http.StatusTooManyRequests)
@@ -120,6 +122,9 @@ func TestAModeThatRedisMakesUp(t *testing.T) {
 		}
 		return nil
 	})
+	b.start("run", "--stages", "enforce")
+	awaitStatus(t, careless, ip, http.StatusOK)
+	awaitMetric(b, metrics, "weir_blocklist_rules_held_back", func(v float64) bool { return v == 0 })
 }
 
 // The role that docs/security.md gives weir ingest brings events, and may not read the secret, who decides what, nor

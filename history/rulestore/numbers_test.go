@@ -232,7 +232,7 @@ func TestRoutingVersionsAndRevisionsAreOvertaken(t *testing.T) {
 	}
 	for _, named := range []rulestore.Named{{Routing: 1<<40 + 1}, {Never: 1 << 62}} {
 		_, err = b.Rules.Overtake(t.Context(), named, "ann", "local", "")
-		if err == nil || !strings.Contains(err.Error(), "weir never gave") {
+		if err == nil || !strings.Contains(err.Error(), "never given by weir") {
 			t.Errorf("%+v leaves no number to give: %v", named, err)
 		}
 	}

@@ -157,14 +157,14 @@ func (o *overtaking) compare(ctx context.Context, floor int64) error {
 	}
 	switch {
 	case !given(o.named.Never, floor):
-		o.never = append(o.never, fmt.Errorf("Redis has revision %d of the never-block list, which weir never gave: "+
-			"look who writes there", o.named.Never))
+		o.never = append(o.never, fmt.Errorf("revision %d of the never-block list, as Redis has it, was never given "+
+			"by weir: look who writes there", o.named.Never))
 	case o.named.Never > never:
 		o.top = max(o.top, o.named.Never)
 	}
 	if !given(o.named.Routing, floor) {
-		o.never = append(o.never, fmt.Errorf("Kafka's commits name routing version %d, which weir never gave: look "+
-			"who commits for groups of weir", o.named.Routing))
+		o.never = append(o.never, fmt.Errorf("routing version %d, as commits in Kafka name it, was never given by "+
+			"weir: look who commits for groups of weir", o.named.Routing))
 		return nil
 	}
 	newest, err := newestRouting(ctx, o.tx, "live")
