@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/rules"
 )
 
 // script is a Lua script in two forms: with the line of its flags, and without. A Script of the client holds no connection.
@@ -31,7 +34,7 @@ func newScripts() scripts {
 		raise:   newScript(luaRaise),
 		release: newScript(luaRelease),
 		delta:   newScript(luaDelta),
-		modes:   newScript(luaModes),
+		modes:   newScript(strings.ReplaceAll(luaModes, "MOST_GIVEN", strconv.Itoa(rules.MostGiven))),
 		never:   newScript(luaNever),
 		shapes:  newScript(luaShapes),
 		admit:   newScript(luaAdmit),

@@ -175,7 +175,7 @@ func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.M
 	for i := range modes {
 		mode := &modes[i]
 		known, err := DecodeMode(mode.Rule, hash[mode.Rule])
-		if err == nil && known.Given() && mode.Given() && known.After(mode) {
+		if err == nil && known.Outruns(mode) {
 			ahead.Modes, ahead.store = append(ahead.Modes, known), append(ahead.store, *mode)
 			continue
 		}
@@ -225,7 +225,7 @@ func modeIsBehind(published string, mode *rules.ModeState, signer *signing.Signe
 	switch {
 	case err != nil:
 		return true, nil // absent, or not to be read: every gate takes it for a rule that blocks nobody
-	case known.Given() && mode.Given() && known.After(mode):
+	case known.Outruns(mode):
 		return false, nil
 	case mode.After(&known), signer != nil && signer.Check(mode.Rule, published) != nil:
 		return true, nil

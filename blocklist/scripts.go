@@ -142,14 +142,14 @@ return id
 `
 
 // luaModes raises the modes of rules and appends those that changed to the modes stream. Within a generation a different
-// text replaces the old one: the rule's match has changed. A generation above rules.MostGiven is no later than another
-// one. What changed is told before it is kept: whoever runs a script
-// again that stopped in between finds it unkept, and tells it again.
+// text replaces the old one: the rule's match has changed. A generation above MOST_GIVEN, rules.MostGiven, is no later
+// than another one. What changed is told before it is kept: whoever runs a script again that stopped in between finds
+// it unkept, and tells it again.
 //
 //	KEYS  1 rules hash, 2 modes stream, 3 its last, 4 set of streams
 //	ARGV  as luaAppend, 4 the stream's name, then rule, generation, value of each
 const luaModes = luaAlways + luaAppend + `
-local raised, changes, given = {}, {}, 1099511627776
+local raised, changes, given = {}, {}, MOST_GIVEN
 for i = 5, #ARGV, 3 do
   local text = raised[ARGV[i]] or redis.call('HGET', KEYS[1], ARGV[i])
   local known = nil

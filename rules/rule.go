@@ -290,6 +290,10 @@ const MostGiven = 1 << 40
 // Given reports whether weir may have given the numbers of s.
 func (s *ModeState) Given() bool { return s.Generation <= MostGiven && int64(s.Newest) <= MostGiven }
 
+// Outruns reports whether s, as Redis has it, is later than o, as the rule store has it: both of numbers that weir
+// gives.
+func (s *ModeState) Outruns(o *ModeState) bool { return s.Given() && o.Given() && s.After(o) }
+
 // Holds reports whether ENFORCE may block a key of the rule that lies at side, see promotion.Side.
 func (s *ModeState) Holds(side func() promotion.Share) bool {
 	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)

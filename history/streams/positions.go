@@ -48,7 +48,7 @@ func (p *Positions) Kept(ctx context.Context) (kept map[int]int64, whole bool, e
 			begun).Scan(&whole)
 	})
 	if err == nil {
-		_ = p.anew(life) // whoever asks begins with what there is
+		p.lives(life) // whoever asks begins with what there is
 	}
 	return kept, whole, err
 }
@@ -58,21 +58,18 @@ func (p *Positions) Kept(ctx context.Context) (kept map[int]int64, whole bool, e
 const lifeOf = `SELECT pg_postmaster_start_time()::text || '/' || store_life() || '/' ||
 	'read_positions'::regclass::oid`
 
-// anew notes a life, and reports whether the database may have lost what was written since it answered last. Only who
-// passes that on may ask.
-func (p *Positions) anew(life string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.life
-	p.life = life
-	return before != "" && before != life
-}
-
-// isAnew is anew, of which nothing is noted.
+// isAnew reports whether a database of this life may have lost what was written since it answered last.
 func (p *Positions) isAnew(life string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.life != "" && p.life != life
+}
+
+// lives notes the life of the database, once whoever asked is told whether it is another one.
+func (p *Positions) lives(life string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.life = life
 }
 
 func scanPositions(rows pgx.Rows) (map[int]int64, error) {
@@ -136,7 +133,7 @@ func (p *Positions) Keep(ctx context.Context, all []ingest.Kept) (others map[int
 		return tx.SendBatch(ctx, &batch).Close()
 	})
 	if err == nil {
-		anew = p.anew(life)
+		p.lives(life)
 	}
 	return others, anew, err
 }

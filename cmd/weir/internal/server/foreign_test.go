@@ -44,7 +44,8 @@ func TestActsLeaveAnotherOnesBlocks(t *testing.T) {
 	bed.Publish(t, rules.Format{Name: "weir"})
 	bed.Apply(t, historytest.Document("flood"))
 	admin := access.Actor{Name: "ann", Role: access.Admin, Via: access.ViaOIDC}
-	does, done, err := service.OpenActs(service.ActsOptions{Config: c, Log: slog.New(slog.DiscardHandler), History: bed.Store})
+	does, done, err := service.OpenActs(service.ActsOptions{Config: c, Log: slog.New(slog.DiscardHandler),
+		History: bed.Store})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,6 +22,32 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/serving"
 	"github.com/weirhq/weir/internal/testbed"
 )
+
+// dropped wants a counter to say how many connections of the console made room.
+func dropped(t *testing.T, registry *prometheus.Registry, name, help string, n int) {
+	t.Helper()
+	want := fmt.Sprintf("# HELP %[1]s %[2]s\n# TYPE %[1]s counter\n%[1]s{server=\"console\"} %[3]d\n"+
+		"%[1]s{server=\"metrics\"} 0\n", name, help, n)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
+}
+
+// takes reads an answer that is all right, to its end.
+func takes(t *testing.T, c net.Conn) {
+	t.Helper()
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, answer.Body)
+		err = errors.Join(err, answer.Body.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestIdleConnectionsMakeRoom fills a server by connections that have had their answers: the longest idle one goes.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
@@ -47,15 +74,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 				t.Errorf("connection %d is gone: %v, want %v", i, !gone, gone)
 			}
 		}
-		want := `# HELP weir_http_dropped_idle_connections_total Connections without a request that made room for others.
-# TYPE weir_http_dropped_idle_connections_total counter
-weir_http_dropped_idle_connections_total{server="console"} 1
-weir_http_dropped_idle_connections_total{server="metrics"} 0
-`
-		const drops = "weir_http_dropped_idle_connections_total"
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), drops); err != nil {
-			t.Error(err)
-		}
+		dropped(t, registry, "weir_http_dropped_idle_connections_total",
+			"Connections without a request that made room for others.", 1)
 	})
 }
 
@@ -127,16 +147,8 @@ func TestWhoOwesARequestMakesRoom(t *testing.T) {
 		if err != nil || answer.StatusCode != http.StatusOK || answer.Body.Close() != nil {
 			t.Error(answer, err)
 		}
-		const help = "Connections whose request had not come whole, and that made room for others."
-		want := `# HELP weir_http_dropped_unsent_connections_total ` + help + `
-# TYPE weir_http_dropped_unsent_connections_total counter
-weir_http_dropped_unsent_connections_total{server="console"} 5
-weir_http_dropped_unsent_connections_total{server="metrics"} 0
-`
-		const drops = "weir_http_dropped_unsent_connections_total"
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), drops); err != nil {
-			t.Error(err)
-		}
+		dropped(t, registry, "weir_http_dropped_unsent_connections_total",
+			"Connections whose request had not come whole, and that made room for others.", 5)
 	})
 }
 
@@ -165,8 +177,8 @@ func TestWhoHasFewConnectionsIsLetIn(t *testing.T) {
 			"192.0.2.6": 1}, nil, "192.0.2.9", ""},
 		{"each has one, one is idle", map[string]int{"192.0.2.1": 1, "192.0.2.2": 1, "192.0.2.3": 1, "192.0.2.4": 1,
 			"192.0.2.5": 1}, map[string]int{"192.0.2.6": 1}, "192.0.2.9", "192.0.2.6"},
-		{"an idle one is kept from a flood", map[string]int{"192.0.2.1": 5}, map[string]int{"192.0.2.6": 1}, "192.0.2.1",
-			""},
+		{"an idle one is kept from a flood", map[string]int{"192.0.2.1": 5}, map[string]int{"192.0.2.6": 1},
+			"192.0.2.1", ""},
 		{"idle ones go first", map[string]int{"192.0.2.1": 3}, map[string]int{"192.0.2.6": 3}, "192.0.2.9", "either"},
 		{"a proxy is many", map[string]int{proxy: 6}, nil, "192.0.2.9", ""},
 		{"a proxy comes for many", map[string]int{proxy: 2, "192.0.2.1": 4}, nil, proxy, "192.0.2.1"},
@@ -174,16 +186,15 @@ func TestWhoHasFewConnectionsIsLetIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPipes()
-				l, _ := bounded(t, p, serving.Bounds{All: 6, Each: 6, Many: []netip.Prefix{netip.MustParsePrefix(proxy + "/32")}})
+				l, _ := bounded(t, p, serving.Bounds{All: 6, Each: 6,
+					Many: []netip.Prefix{netip.MustParsePrefix(proxy + "/32")}})
 				serve(t, p, l, http.HandlerFunc(reads))
 				all := map[string][]net.Conn{}
 				for from, n := range test.idle {
 					for range n {
 						c := p.dial(t, from)
 						say(c, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n")
-						if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.Body.Close() != nil {
-							t.Fatal(err)
-						}
+						takes(t, c)
 						all[from] = append(all[from], c)
 					}
 				}
@@ -233,7 +244,8 @@ func TestABodyIsOwedWhateverElseItsConnectionAsks(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	bound := serving.Bound(system, serving.Bounds{All: 2, Each: 2}, metrics, "console")
-	l := tls.NewListener(bound, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}})
+	l := tls.NewListener(bound, &tls.Config{Certificates: certified.TLS.Certificates,
+		NextProtos: []string{"h2", "http/1.1"}})
 	go func() {
 		ended <- serving.Run(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/long" {
@@ -298,11 +310,7 @@ func TestWhoTakesNoAnswerMakesRoom(t *testing.T) {
 			serve(t, p, l, says(strings.Repeat("a", length)))
 			taken := p.dial(t, "192.0.2.1")
 			say(taken, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n")
-			if answer, err := http.ReadResponse(bufio.NewReader(taken), nil); err != nil {
-				t.Fatal(err)
-			} else if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.Body.Close() != nil {
-				t.Fatal(err)
-			}
+			takes(t, taken)
 			left := p.dial(t, "192.0.2.2")
 			say(left, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n")
 			time.Sleep(1100 * time.Millisecond)
