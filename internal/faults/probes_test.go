@@ -27,6 +27,8 @@ type watch struct {
 }
 
 type probeHit struct {
+	id       string
+	stands   int32 // in this partition of hits
 	lanes    [2]lane
 	sent     time.Time
 	appended time.Time
@@ -91,7 +93,10 @@ func (w *watch) see(r *kgo.Record) {
 		return
 	}
 	w.seen[hit.ID] = true
-	h := probeHit{lanes: [2]lane{{false, hit.Source}, {true, hit.Keyed}}, sent: sent, appended: r.Timestamp}
+	h := probeHit{
+		id: hit.ID, stands: r.Partition, lanes: [2]lane{{false, hit.Source}, {true, hit.Keyed}}, sent: sent,
+		appended: r.Timestamp,
+	}
 	w.hits = append(w.hits, h)
 	for _, l := range h.lanes {
 		if sent.After(w.fresh[l]) {
@@ -121,6 +126,23 @@ func (w *watch) works(since time.Time) error {
 		}
 	}
 	return nil
+}
+
+// first are the ids of the first hits, one in each partition of hits, of probes that were sent after since.
+func (w *watch) first(since time.Time) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]string, w.stream.Hits)
+	for i := range w.hits {
+		if h := &w.hits[i]; ids[h.stands] == "" && h.sent.After(since) {
+			ids[h.stands] = h.id
+		}
+	}
+	if p := slices.Index(ids, ""); p >= 0 {
+		return nil, fmt.Errorf("no probe that was sent after %v has a hit in partition %d",
+			since.UTC().Format(time.TimeOnly), p)
+	}
+	return ids, nil
 }
 
 const (

@@ -48,9 +48,10 @@ func (e *expectations) drop(rule string) {
 func innocents() []string { return []string{"198.51.101.1", "198.51.101.2"} }
 
 // promote promotes a rule of which nobody is over the limit, nor was within max_lag without being known to have
-// stopped: who is would be held at once.
+// stopped: who is would be held at once. That history says so tells nothing while it does not have them yet.
 func (b *stores) promote(rule string) {
 	b.Helper()
+	b.historyFollows()
 	testbed.Eventually(b, workTimeout, func() error {
 		open := 0
 		err := b.stream.Query(b.Context(), `SELECT count(*) FROM {ns}.hits_all
@@ -65,6 +66,29 @@ func (b *stores) promote(rule string) {
 	if b.who.modes[rule] != "block" { // else it changes nothing
 		b.who.set(rule, "block")
 	}
+}
+
+// historyFollows waits until history has all that has become of what was sent before. Whatever goes through a partition
+// does so in order: a probe that has come through all of requests says that they are routed; the next one, through all
+// of keyed, that they are detected; and one that is in history, for each partition of hits, that these are recorded.
+func (b *stores) historyFollows() {
+	b.Helper()
+	b.works(time.Now())
+	b.works(time.Now())
+	detected := time.Now()
+	testbed.Eventually(b, workTimeout, func() error {
+		ids, err := b.watch.first(detected)
+		if err != nil {
+			return err
+		}
+		missing := len(ids)
+		err = b.stream.Query(b.Context(), fmt.Sprintf(`SELECT %d - count(*) FROM {ns}.hits_all WHERE id IN ('%s')`,
+			len(ids), strings.Join(ids, "', '")), func(rows pgx.Rows) error { return rows.Scan(&missing) })
+		if err == nil && missing > 0 {
+			err = fmt.Errorf("history lacks %d of the probes %v", missing, ids)
+		}
+		return err
+	})
 }
 
 func (b *stores) demote(rule string) {
