@@ -38,6 +38,8 @@ type scene struct {
 
 	// tellsOf, where there is one, tells the judge what weir itself has told to be lost.
 	tellsOf func(*exactness.Logs)
+	// lost are records that a broker took and has no more. History need not have those that it says it has not read.
+	lost []exactness.HitRecord
 }
 
 const (
@@ -167,11 +169,9 @@ func (s *scene) settle(ctx context.Context, logs *exactness.Logs) exactness.Hits
 	watch := testbed.StartStopwatch()
 	defer watch.Stop()
 	for start := time.Now(); ; <-ticker.C {
-		got, err := s.stream.ReadHits(ctx)
-		if err != nil {
-			s.Fatal(err)
-		}
+		got, named := s.history(ctx)
 		v := want.Judge(got)
+		v.Named += named
 		if v.Err() == nil {
 			s.allKept(ctx)
 			return v
@@ -181,6 +181,23 @@ func (s *scene) settle(ctx context.Context, logs *exactness.Logs) exactness.Hits
 			return v
 		}
 	}
+}
+
+// history is what history says, completed by what it says that it has not read, and how much that is.
+func (s *scene) history(ctx context.Context) ([]exactness.Hit, int) {
+	s.Helper()
+	got, err := s.stream.ReadHits(ctx)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if s.lost == nil {
+		return got, 0
+	}
+	gaps, err := s.stream.Gaps(ctx)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return exactness.Complete(got, s.lost, gaps)
 }
 
 // allKept holds what the oracle takes for granted: no event was late, and history has left out no row.

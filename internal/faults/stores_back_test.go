@@ -142,52 +142,6 @@ func (b *stores) shareRedis() {
 	b.agree()
 }
 
-// ownKafka starts a broker whose files can be put back.
-func (b *stores) ownKafka() {
-	if !b.real() {
-		testbed.Missing(b, "there is no Apache Kafka to cut a topic of")
-	}
-	b.ownBroker()
-}
-
-// cutHits takes the end of hits away, as a broker does that loses what was in its memory only.
-func (b *stores) cutHits() {
-	broker, ok := b.brokers.(*java)
-	if !ok {
-		b.Fatalf("the broker is a %T", b.brokers)
-	}
-	signal := func(s syscall.Signal) {
-		if err := broker.process[0].Signal(s); err != nil {
-			b.Fatal(err)
-		}
-	}
-	data, saved := filepath.Join(broker.dirs[0], "data"), b.TempDir()
-	b.pause(2 * time.Second)
-	signal(syscall.SIGSTOP)
-	for p := range b.stream.Hits {
-		name := fmt.Sprintf("%s-%d", b.stream.Topic("hits"), p)
-		copyFolder(b, filepath.Join(data, name), filepath.Join(saved, name))
-	}
-	signal(syscall.SIGCONT)
-	b.since()
-	b.sends(b.form.down / 2)
-	at := b.harmed()
-	broker.stop(0, true)
-	for p := range b.stream.Hits {
-		name := fmt.Sprintf("%s-%d", b.stream.Topic("hits"), p)
-		if err := os.RemoveAll(filepath.Join(data, name)); err != nil {
-			b.Fatal(err)
-		}
-		copyFolder(b, filepath.Join(saved, name), filepath.Join(data, name))
-	}
-	broker.start(0)
-	b.works(at)
-	for _, rule := range []string{steady, risen, edited} {
-		b.abuse(rule)
-	}
-	b.agree()
-}
-
 // recreateHits deletes the topic, and has weir migrate make it again.
 func (b *stores) recreateHits() {
 	b.since()

@@ -208,6 +208,9 @@ func (b *stores) end(ctx context.Context) {
 	if b.r.lost+b.r.doubled+b.r.extra+b.r.wrong > 0 {
 		b.Errorf("%d lost, %d doubled, %d extra, %d wrong", b.r.lost, b.r.doubled, b.r.extra, b.r.wrong)
 	}
+	if b.lost != nil && b.r.named == 0 {
+		b.Error("history does not say that it lacks what RECORD had not read")
+	}
 	b.agree()
 }
 
