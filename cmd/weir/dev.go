@@ -46,7 +46,8 @@ both agree, and 1 if not.`,
 			}
 			o.Version, o.By, o.Stdout, o.Stderr, o.Hooks = readBuildVersion().Version, whoami(a.environ), a.Stdout, a.Stderr, a.devHooks
 			o.Environment = ruleEnvironment
-			if err = devserver.Run(cmd.Context(), conf, o); errors.Is(err, devserver.ErrDemoFailed) {
+			err = devserver.Run(cmd.Context(), conf, o)
+			if errors.Is(err, devserver.ErrDemoFailed) || errors.Is(err, devserver.ErrDemoUnsure) {
 				return errSaid
 			}
 			return err

@@ -42,6 +42,7 @@ type actor struct {
 	base    string
 	tag     string
 	clock   func() traffic.Time
+	pulse   *pulse
 	most    int // requests
 	answers []Answer
 	part    part

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/gate"
+	"github.com/weirhq/weir/traffic"
 )
 
 // ordinary asks the one thing that counts most.
@@ -144,7 +145,7 @@ func (j *judge) parts() {
 
 // played asks for an abuser's episodes: in shadow, and after the promotion with a refusal; from one who comes back, two.
 func (j *judge) played(c *Check, client *Client) {
-	var watched, blocked, refused int
+	var watched, blocked, refused, untold int
 	for i := range j.rules {
 		r := &j.rules[i]
 		for _, e := range j.over[source{r.ID, r.Subject(client.Network.Addr(), client.Device)}] {
@@ -154,6 +155,9 @@ func (j *judge) played(c *Check, client *Client) {
 			case blocking:
 				blocked++
 				refused += min(1, len(e.refused))
+				if e.untold() {
+					untold++
+				}
 			}
 		}
 	}
@@ -161,12 +165,48 @@ func (j *judge) played(c *Check, client *Client) {
 	if client.Kind == KindReturning {
 		want = 2
 	}
+	tell := c.failf
+	switch {
+	case j.answers.CutShort,
+		watched == 0 && j.tried(client, 0, j.promotion()),
+		watched > 0 && blocked == 0 && j.tried(client, j.promotion(), traffic.EndOfTime),
+		watched > 0 && blocked > 0 && refused+untold >= want:
+		tell = c.unsuref
+	}
 	switch {
 	case watched == 0:
-		c.failf("%s never went over a limit in shadow", client.Name)
+		tell("%s never went over a limit in shadow", client.Name)
 	case j.o.Promoted && (blocked < want || refused < want):
-		c.failf("%s went over a limit %d times after the promotion and was refused %d times; its part is %d", client.Name, blocked, refused, want)
+		tell("%s went over a limit %d times after the promotion and was refused %d times; its part is %d", client.Name,
+			blocked, refused, want)
 	}
+}
+
+// promotion is when the rules were to block, the end of time where they never were.
+func (j *judge) promotion() traffic.Time {
+	if j.answers.Promotion == 0 {
+		return traffic.EndOfTime
+	}
+	return j.answers.Promotion
+}
+
+// tried reports whether an abuser has sent what is over its limit, from one instant to another, and it was within a
+// window but for the stalls of the machine.
+func (j *judge) tried(client *Client, from, until traffic.Time) bool {
+	var of []*Answer
+	for i := range j.answers.Requests {
+		a := &j.answers.Requests[i]
+		if &j.answers.Cast[a.Client] == client && a.Sent >= from && a.Received < until {
+			of = append(of, a)
+		}
+	}
+	volley := client.Kind.volley()
+	for i := volley - 1; i < len(of); i++ {
+		if first := of[i-volley+1].Sent; of[i].Received < ran(j.answers.Stalls, first, window) {
+			return true
+		}
+	}
+	return false
 }
 
 // latencies are the times from the request that was too many to the first refusal, of the clients that ask all the time.
@@ -189,6 +229,14 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	}
 	at := int(q*float64(len(sorted))+0.999999) - 1
 	return sorted[min(max(at, 0), len(sorted)-1)]
+}
+
+// unsuref notes what the machine has kept the demo from finding out.
+func (c *Check) unsuref(format string, arguments ...any) {
+	c.Unsure++
+	if len(c.Doubts) < maxDetails {
+		c.Doubts = append(c.Doubts, fmt.Sprintf(format, arguments...))
+	}
 }
 
 func (c *Check) failf(format string, arguments ...any) {

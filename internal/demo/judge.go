@@ -13,8 +13,9 @@ import (
 type JudgeOptions struct {
 	// Promoted: the rules were to block after the promotion. Else nobody was to be refused at all.
 	Promoted bool
-	// Allowance is the most that may lie between the request that was too many and its block; default and most the
-	// constant Allowance. Within it, a request of that source may be answered either way.
+	// Allowance is the most that may lie between the request that was too many and its block, stalls of the machine
+	// left out; default and most the constant Allowance. Within it, a request of that source may be answered either
+	// way.
 	Allowance time.Duration
 }
 
@@ -34,7 +35,8 @@ func Judge(l Ledger, a Answers, r Recorded, o JudgeOptions) (Report, error) {
 		return Report{}, fmt.Errorf("judge: answers without a cast")
 	}
 	j := &judge{
-		ledger: l, answers: &a, recorded: r, o: o, rules: truthRules(), over: episodes(l, &a), clients: map[source][]*Client{},
+		ledger: l, answers: &a, recorded: r, o: o, rules: truthRules(), over: episodes(l, &a, o.Allowance),
+		clients: map[source][]*Client{},
 	}
 	for i := range a.Cast {
 		c := &a.Cast[i]
@@ -162,7 +164,6 @@ func (j *judge) held() {
 	lifts := j.check(fmt.Sprintf("over-limit sources are refused, from %s after the request too many at most until the block ends", j.o.Allowance))
 	wrong := j.check("nobody else is refused, and nobody for longer")
 	rule := j.check("a refusal names the rule, and Retry-After the end of the block")
-	allowance := traffic.Time(j.o.Allowance.Microseconds())
 	for _, s := range j.seen {
 		var must, may *episode
 		for i := range j.rules {
@@ -171,7 +172,7 @@ func (j *judge) held() {
 				continue
 			}
 			for _, e := range j.over[source{r.ID, r.Subject(s.stamp.Client, s.stamp.Device)}] {
-				if e.must(s, allowance) {
+				if e.must(s) {
 					must = e
 				}
 				if e.may(s) {

@@ -9,7 +9,11 @@ import (
 	"time"
 )
 
-const maxDetails = 3 // failures of one check that are told in full
+const (
+	maxDetails = 3 // failures of one check that are told in full
+	// tellStood is the least time of standing still that is told.
+	tellStood = time.Second
+)
 
 // Check is one question that Judge asks.
 type Check struct {
@@ -17,6 +21,8 @@ type Check struct {
 	Looked   int // how many things it was asked of
 	Failures int
 	Details  []string // the first few failures
+	Unsure   int      // times that the machine stood still for too long to tell
+	Doubts   []string // the first few of them
 }
 
 // RuleRow is what became of one rule.
@@ -33,6 +39,7 @@ type RuleRow struct {
 type Report struct {
 	Seed     uint64
 	Took     time.Duration
+	Stood    time.Duration // of it, so long the machine did not let the demo run
 	Promoted bool
 
 	Events         int // requests that the gateway reported
@@ -59,12 +66,24 @@ func (r *Report) Failed() (n int) {
 	return n
 }
 
+// Unsure is how many checks the machine has kept from telling, by standing still.
+func (r *Report) Unsure() (n int) {
+	for _, c := range r.Checks {
+		if c.Unsure > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Err is nil when the outcome is the truth.
 func (r *Report) Err() error {
 	var errs []error
 	for _, c := range r.Checks {
 		if c.Failures > 0 {
 			errs = append(errs, fmt.Errorf("not so: %s: %d times, the first: %s", c.Name, c.Failures, c.Details[0]))
+		} else if c.Unsure > 0 {
+			errs = append(errs, fmt.Errorf("not known: %s: %d times, the first: %s", c.Name, c.Unsure, c.Doubts[0]))
 		}
 	}
 	return errors.Join(errs...)
@@ -73,6 +92,9 @@ func (r *Report) Err() error {
 func (j *judge) report() Report {
 	a := j.answers
 	r := Report{Seed: a.Seed, Took: a.Ended.Sub(a.Began), Promoted: j.o.Promoted, Events: len(j.ledger.Stamps)}
+	for _, s := range a.Stalls {
+		r.Stood += s.Until.Sub(s.From)
+	}
 	viewers := map[*Client]bool{}
 	blocked := map[source]bool{}
 	for _, s := range j.seen {
@@ -143,6 +165,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "seed\t%d\n", r.Seed)
 	fmt.Fprintf(t, "took\t%s\n", r.Took.Round(100*time.Millisecond))
+	if r.Stood >= tellStood {
+		fmt.Fprintf(t, "stood still\t%s, the machine\n", r.Stood.Round(100*time.Millisecond))
+	}
 	fmt.Fprintf(t, "events\t%d\n", r.Events)
 	fmt.Fprintf(t, "blocked sources\t%d\n", r.Blocked)
 	fmt.Fprintf(t, "answered 429\t%d\n", r.Refused)
@@ -164,14 +189,20 @@ func (r *Report) WriteTable(w io.Writer) error {
 	b.WriteByte('\n')
 	for _, c := range r.Checks {
 		verdict := "ok  "
-		if c.Failures > 0 {
+		switch {
+		case c.Failures > 0:
 			verdict = "FAIL"
+		case c.Unsure > 0:
+			verdict = "?   "
 		}
 		fmt.Fprintf(&b, "%s  %s (%d)\n", verdict, c.Name, c.Looked)
 		for _, d := range c.Details {
 			fmt.Fprintf(&b, "      %s\n", d)
 		}
-		if more := c.Failures - len(c.Details); more > 0 {
+		for _, d := range c.Doubts {
+			fmt.Fprintf(&b, "      not known: %s\n", d)
+		}
+		if more := c.Failures + c.Unsure - len(c.Details) - len(c.Doubts); more > 0 {
 			fmt.Fprintf(&b, "      and %d more\n", more)
 		}
 	}
@@ -179,6 +210,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	switch failed := r.Failed(); {
 	case failed > 0:
 		fmt.Fprintf(&b, "The outcome is not the truth: %d of %d checks failed.\n", failed, len(r.Checks))
+	case r.Unsure() > 0:
+		fmt.Fprintf(&b, "Whether the outcome is the truth is not known: the machine stood still for %s of %s.\n",
+			r.Stood.Round(100*time.Millisecond), r.Took.Round(100*time.Millisecond))
 	case r.Promoted:
 		fmt.Fprintf(&b, "The outcome is the truth: every abuser was blocked, and nobody else.\n")
 	default:

@@ -28,9 +28,11 @@ const (
 	// pauseFor is the abusers' rest before the promotion: what they did in shadow must not block them afterwards, even if
 	// it were noticed late. A block for it would be over by then, and so is the episode.
 	pauseFor = blockFor + 500*time.Millisecond
-	// grace is how much longer a phase may last on a machine so busy that some abuser has not gone over a limit in it, or
-	// has not been refused: their part is theirs to play, however slowly they are served.
-	grace = 10 * time.Second
+	// grace is how much longer a phase may last on a machine so busy that some abuser has not gone over a limit in it,
+	// or has not been refused: their part is theirs to play, however slowly they are served. Stalls come on top of it,
+	// up to graceMost in all.
+	grace     = 10 * time.Second
+	graceMost = time.Minute
 	// settleFor is what the promotion may take to reach the gates.
 	settleFor = time.Second
 
@@ -42,7 +44,7 @@ type Options struct {
 	Seed  uint64 // who the clients are and what they do
 	Round uint64 // tells the clients of this run from those of another one with the same seed, on the same installation
 	// Duration is how long the clients are at work, the time of Promote not counted: at least MinDuration. On a machine too
-	// busy for everybody to play their part in it, a phase lasts up to 10 s more.
+	// busy for everybody to play their part in it, a phase lasts up to 10 s more, in which the machine lets it run.
 	Duration   time.Duration
 	GatewayURL string
 	Viewers    int // ordinary viewers besides neighbours and office, default 12
@@ -70,6 +72,8 @@ type Answers struct {
 	Ended     traffic.Time
 	Promotion traffic.Time // when Promote was called; 0: it was not
 	Promoted  traffic.Time // when it had returned
+	Stalls    []Stall      // one after the other
+	CutShort  bool         // a phase ended before each abuser had played its part, since the machine stood still
 }
 
 func (o Options) withDefaults() Options {
@@ -118,7 +122,9 @@ func Run(ctx context.Context, o Options) (Answers, error) {
 	p := newPlay(o)
 	defer p.http.CloseIdleConnections()
 	p.answers.Began = o.Clock()
+	stop := p.pulse.start(ctx)
 	err := p.run(ctx)
+	p.answers.Stalls = stop()
 	p.answers.Ended = o.Clock()
 	for _, a := range p.actors {
 		p.answers.Requests = append(p.answers.Requests, a.answers...)
@@ -134,6 +140,7 @@ type play struct {
 	o       Options
 	http    *http.Client
 	actors  []*actor
+	pulse   *pulse
 	answers Answers
 }
 
@@ -145,13 +152,14 @@ func newPlay(o Options) *play {
 	}
 	p := &play{
 		o: o, http: &http.Client{Transport: transport, Timeout: requestTimeout},
-		answers: Answers{Seed: o.Seed, Tag: o.tag(), Cast: cast},
+		answers: Answers{Seed: o.Seed, Tag: o.tag(), Cast: cast}, pulse: &pulse{clock: o.Clock},
 	}
 	seats := map[Kind]int{}
 	for i, client := range cast {
 		p.actors = append(p.actors, &actor{
 			index: i, seat: seats[client.Kind], client: client, rng: rand.New(rand.NewPCG(o.Seed^o.Round<<32, uint64(i)+1)),
 			http: p.http, base: strings.TrimSuffix(o.GatewayURL, "/"), tag: o.tag(), clock: o.Clock, most: o.Requests,
+			pulse: p.pulse,
 		})
 		seats[client.Kind]++
 	}
@@ -219,17 +227,33 @@ func (p *play) abuse(ctx context.Context, d time.Duration, probe bool) {
 		}
 	}
 	if retry.Sleep(ctx, d) == nil && !p.o.Watched {
-		late, cancel := context.WithTimeout(ctx, grace)
-		for _, played := range parts {
-			select {
-			case <-played:
-			case <-late.Done():
-			}
-		}
-		cancel()
+		p.linger(ctx, parts)
 	}
 	end()
 	abusers.Wait()
+}
+
+// linger waits until all parts are played, for grace at most in which the machine lets the process run.
+func (p *play) linger(ctx context.Context, parts []<-chan struct{}) {
+	began := p.o.Clock()
+	for _, played := range parts {
+		for waiting := true; waiting; {
+			now, over, most := p.o.Clock(), p.pulse.ran(began, grace), began.Add(graceMost)
+			if now >= min(over, most) {
+				p.answers.CutShort = p.answers.CutShort || now < over
+				return
+			}
+			timer := time.NewTimer(min(over, most).Sub(now))
+			select {
+			case <-played:
+				waiting = false
+			case <-timer.C:
+			case <-ctx.Done():
+				waiting = false
+			}
+			timer.Stop()
+		}
+	}
 }
 
 // work plays the office, round by round. The next round starts when the last answer of the one before has left the

@@ -10,7 +10,7 @@ const (
 	slack = 30 * time.Millisecond
 	// probing is how often one that has gone over asks whether it is blocked by now.
 	probing = 5 * time.Millisecond
-	// probeTimeout is how long it does so: longer than a block may take.
+	// probeTimeout is how long it does so, stalls left out: longer than a block may take.
 	probeTimeout = Allowance + 500*time.Millisecond
 )
 
@@ -181,7 +181,7 @@ func (a *actor) fire(ctx, phase context.Context, probe bool, how assault) (last 
 	if how.barely {
 		every = Allowance + slack
 	}
-	for until := a.clock().Add(probeTimeout); probe && a.clock() < until; {
+	for began := a.clock(); probe && a.clock() < a.pulse.ran(began, probeTimeout); {
 		if !a.pause(phase, every) {
 			return last, false
 		}

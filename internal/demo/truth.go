@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/internal/oracle"
 	"github.com/weirhq/weir/traffic"
@@ -82,20 +83,27 @@ const (
 type episode struct {
 	Over
 	phase   phase
+	due     traffic.Time // the machine had let the demo run for the allowance
 	until   traffic.Time
 	refused []*seen // in the order of time
 }
 
 // must reports whether the gate's answer to a request had to be no: for each moment at which it may have looked, the
 // block was past its allowance and not over, or had been seen in effect before.
-func (e *episode) must(s *seen, allowance traffic.Time) bool {
+func (e *episode) must(s *seen) bool {
 	if e.phase != blocking || s.stamp.Checked >= e.until {
 		return false
 	}
-	if s.stamp.Arrived > e.First+allowance {
+	if s.stamp.Arrived > e.due {
 		return true
 	}
 	return len(e.refused) > 0 && e.refused[0].stamp.Checked < s.stamp.Arrived
+}
+
+// untold reports whether the block was over before it had to be seen, and never was: the machine has not let the demo
+// run for long enough meanwhile.
+func (e *episode) untold() bool {
+	return e.phase == blocking && len(e.refused) == 0 && e.due >= e.until
 }
 
 // may reports whether it could be no.
@@ -116,10 +124,10 @@ type source struct{ rule, subject string }
 func (o *Over) source() source { return source{o.Rule, o.Subject} }
 
 // episodes gives the truth by source, each with what it may lead to.
-func episodes(l Ledger, a *Answers) map[source][]*episode {
+func episodes(l Ledger, a *Answers, allowance time.Duration) map[source][]*episode {
 	all := map[source][]*episode{}
 	for _, o := range Truth(l) {
-		e := &episode{Over: o, until: o.First.Add(blockFor)}
+		e := &episode{Over: o, due: ran(a.Stalls, o.First, allowance), until: o.First.Add(blockFor)}
 		switch {
 		case a.Promotion == 0 || max(e.until, o.Last.Add(window)) < a.Promotion:
 			e.phase = inShadow

@@ -83,6 +83,8 @@ func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(contex
 		return errors.New("stopped before the demo could be judged")
 	case report.Failed() > 0:
 		return ErrDemoFailed
+	case report.Unsure() > 0:
+		return ErrDemoUnsure
 	}
 	return nil
 }

@@ -28,6 +28,10 @@ const minDemo = int(demo.MinDuration / time.Second)
 // ErrDemoFailed says that the judge of a demo found a mistake; the report that was printed says which.
 var ErrDemoFailed = errors.New("the demo's outcome is not the truth")
 
+// ErrDemoUnsure says that the judge of a demo found no mistake, and that the machine stood still for too long to tell
+// that there is none.
+var ErrDemoUnsure = errors.New("whether the demo's outcome is the truth is not known: the machine stood still")
+
 // Options say what Run runs.
 type Options struct {
 	DataDir       string // "": weir/dev in the user's cache directory, for root /var/lib/weir/dev
@@ -166,7 +170,8 @@ func (n *narrator) say(format string, args ...any) {
 	fmt.Fprintf(n.to, "%6.1f s  %s\n", time.Since(n.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Run is weir dev. It returns ErrDemoFailed where the demo was judged and the judge found a mistake, which the report tells.
+// Run is weir dev. It returns ErrDemoFailed where the demo was judged and the judge found a mistake, which the report
+// tells, and ErrDemoUnsure where he could not tell.
 //
 //	          ┌───────────────────────────── this process ──────────────────────────────┐
 //	          │ 1 demo traffic ─▶ 2 gateway ─▶ sample API                                │
