@@ -115,6 +115,9 @@ func (j *judge) joined() {
 		s := stamps[a.ID]
 		c.Looked++
 		switch {
+		case a.Status == 0 && j.givenUp(a):
+			c.unsuref("%s: request %s was given up: %s", client.Name, a.ID, a.Err)
+			continue
 		case a.Status == 0:
 			c.failf("%s: request %s has no answer: %s", client.Name, a.ID, a.Err)
 		case s == nil:
@@ -130,6 +133,12 @@ func (j *judge) joined() {
 		}
 	}
 	slices.SortFunc(j.seen, func(a, b *seen) int { return int(a.stamp.Time - b.stamp.Time) })
+}
+
+// givenUp reports whether a client has waited for an answer for as long as it does, and the machine has not let anybody
+// give it in that time.
+func (j *judge) givenUp(a *Answer) bool {
+	return a.Received.Sub(a.Sent) >= requestTimeout && a.Received < ran(j.answers.Stalls, a.Sent, requestTimeout)
 }
 
 // wanted is the API's own answer.

@@ -23,6 +23,11 @@ func standing(a *demo.Answers, from, until traffic.Time) {
 func TestStallsAreTheMachines(t *testing.T) {
 	alone(t)
 	late := world{seed: 1, prepare: func(e *engine) { e.lateHits = 2500 * time.Millisecond }}
+	fine := world{seed: 1}
+	givenUp := func(a *demo.Answers) {
+		r := &a.Requests[7]
+		r.Status, r.Err, r.Received = 0, "deadline exceeded", r.Sent.Add(10*time.Second)
+	}
 	slow := world{seed: 5, slow: time.Minute}
 	for _, test := range []struct {
 		name   string
@@ -43,6 +48,15 @@ func TestStallsAreTheMachines(t *testing.T) {
 		}, []string{everybody}, nil, "is not the truth"},
 		{"requests are slow, it stood all the time", slow, func(a *demo.Answers) { standing(a, a.Began, a.Ended) },
 			nil, []string{everybody}, "not known: the machine stood still for"},
+		{"a request was given up", fine, givenUp, []string{matching}, nil, "is not the truth"},
+		{"a request was given up, it stood meanwhile", fine, func(a *demo.Answers) {
+			givenUp(a)
+			standing(a, a.Requests[7].Sent, a.Requests[7].Received)
+		}, nil, []string{matching}, "not known: the machine stood still for"},
+		{"a connection broke, it stood all the time", fine, func(a *demo.Answers) {
+			a.Requests[7].Status, a.Requests[7].Err = 0, "EOF"
+			standing(a, a.Began, a.Ended)
+		}, []string{matching}, nil, "is not the truth"},
 		{"a phase was cut short", slow, func(a *demo.Answers) { a.CutShort = true }, nil, []string{everybody},
 			"not known"},
 	} {
