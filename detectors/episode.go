@@ -33,7 +33,7 @@ type episode struct {
 	pending     int64 // events after last: they count once an over event follows. Not used with a rangeCounter, which counts them then
 	peak        int64
 	// atLeast says that count may be too low, and first and last not those of the events in order of time: a late event met
-	// state that was trimmed, or that the algorithm does not keep.
+	// state that was trimmed, or that the algorithm does not keep, or the limit rose above what was kept.
 	atLeast bool
 	// settles is when the episode becomes certain, as of event.settles. It is not reported before.
 	settles traffic.Time

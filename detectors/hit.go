@@ -71,7 +71,8 @@ type Hit struct {
 	WindowMS int64        `json:"window_ms,omitempty"`
 	Count    int64        `json:"count"` // events from the first to the last over event; late, uncounted, statistics: events
 	// AtLeast says that Count may be too low, and First and Last not those of the events in order of time: an event came so
-	// late that the state it needed was trimmed, or is not kept by the algorithm.
+	// late that the state it needed was trimmed, or is not kept by the algorithm; or the limit rose above what was kept
+	// of it.
 	AtLeast bool `json:"at_least,omitempty"`
 	// Peak is the greatest number that the algorithm has seen one window of the episode hold; for buckets, the greatest
 	// level in events, rounded up, the event that did not fit included. A lower bound: nothing is counted that a window

@@ -81,7 +81,19 @@ func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
 	for i := range exceedances {
 		o.mark(&exceedances[i], a, res)
 	}
+	o.doubt(a.at)
 	o.addEvidence(a)
+}
+
+// doubt notes in the newest episode that an event after its last over one may be over too. Something of the event's
+// window was dropped, and its limit is greater than those by which that was done: else what was kept would put it over.
+func (o *offender) doubt(at place) {
+	if o.lineage.ranges == nil || len(o.episodes) == 0 || !o.trimmedWithin(o.lineage.window, at.time) {
+		return
+	}
+	if ep := o.episodes[len(o.episodes)-1]; at.compare(ep.last) > 0 {
+		ep.atLeast = true
+	}
 }
 
 // hides reports whether a late event may change an episode in a way that is not seen. It may put events around it over

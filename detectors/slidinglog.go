@@ -20,7 +20,8 @@ import (
 // greatest limit among the entries and of the rule plus one, or leastKept, trimmed at 2n so that the work is amortised: enough to judge
 // everything that comes after. What is lost is exactness for late events that lie before those n, or less than a window
 // after what was dropped, in an attack that is already known: a burst before it may stay unseen, and its hit says
-// at_least. A limit raised above n under-counts for at most one window. Both let pass.
+// at_least. A limit raised above n under-counts for at most one window, and the hit of the attack says at_least. Both
+// let pass.
 // An entry takes 8 bytes; two lie within the slot, more in a block of the arena, of which the least has room for eight.
 // Entries that are more than a time since 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256
 // entries, take 24 bytes each, and an event that comes late moves those after it: a log with a limit of many thousands is

@@ -62,7 +62,8 @@ type expected struct {
 	// events of several partitions came around a promotion: where one episode ends and the next begins is in their
 	// order
 	free bool
-	// events that may be counted too few, and may make other episodes of the same events: see window.spared
+	// events that may be counted too few, and may make other episodes of the same events, where a hit of the source
+	// says at_least: see window.spared
 	spared int
 	// events of a lost routing version are among them: a source has as many as counted without those at least, and as
 	// many as counted with them at most, in any number of episodes
@@ -171,7 +172,8 @@ func (w *window) switches() bool {
 const keptLeast = 32
 
 // spared counts the events up to one window after each rise of the limit above what the log has kept of a source that was over:
-// of those docs/windows.md says that they may be counted too few. A log keeps as many events as the greatest limit so far and one.
+// of those docs/windows.md says that they may be counted too few, and that a hit says so then. A log keeps as many
+// events as the greatest limit so far and one.
 func (w *window) spared() (n int) {
 	events := slices.SortedFunc(slices.Values(w.events), func(a, b oracle.Event) int { return cmp.Compare(a.Time, b.Time) })
 	size := w.size.Microseconds()
@@ -257,7 +259,7 @@ func (want Expectations) Judge(got []Hit) Hits {
 		case w.lost != nil:
 			v.lost(name, hits, *w.lost)
 		case w.free:
-		case w.spared > 0:
+		case w.spared > 0 && (!w.inOrder || slices.ContainsFunc(hits, func(h Hit) bool { return h.AtLeast })):
 			v.bound(name, hits, w)
 		case !w.inOrder:
 			v.each(name, hits, w)

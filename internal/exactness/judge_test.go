@@ -124,8 +124,9 @@ func TestJudgeHits(t *testing.T) {
 	}
 }
 
-// A limit that rises above what the log of a source that is over has kept: what comes within a window of the rise may be counted too
-// few, and nothing else. 60 events, one a second, window 100 s, limit 10; from the 50th on the limit is 40.
+// A limit that rises above what the log of a source that is over has kept: what comes within a window of the rise may
+// be counted too few where the hit says so, and nothing else. 60 events, one a second, window 100 s, limit 10; from the
+// 50th on the limit is 40.
 func TestJudgeHitsAfterARise(t *testing.T) {
 	rising := func(to int) *Logs {
 		l := world(60)
@@ -141,7 +142,12 @@ func TestJudgeHitsAfterARise(t *testing.T) {
 	}
 	first := time.Unix(1_700_000_010, 0)
 	hit := func(last int, events int64) []Hit {
-		return []Hit{{Source: "r/1 device=d", Closed: true, First: first, Last: time.Unix(1_700_000_000+int64(last), 0), Events: events}}
+		return []Hit{{Source: "r/1 device=d", Closed: true, First: first, Last: time.Unix(1_700_000_000+int64(last), 0),
+			Events: events, AtLeast: true}}
+	}
+	unsaid := func(hits []Hit) []Hit {
+		hits[0].AtLeast = false
+		return hits
 	}
 	tests := []struct {
 		name                 string
@@ -152,10 +158,12 @@ func TestJudgeHitsAfterARise(t *testing.T) {
 	}{
 		{name: "all of it", to: 40, hits: hit(59, 50)},
 		{name: "none of what came after", to: 40, hits: hit(49, 40)},
+		{name: "none of what came after, unsaid", to: 40, hits: unsaid(hit(49, 40)), lost: 10, says: "the oracle says"},
+		{name: "all of it, with no more to be", to: 40, hits: unsaid(hit(59, 50))},
 		{name: "less than what came before", to: 40, hits: hit(48, 39), lost: 1, says: "too few"},
 		{name: "more than there is", to: 40, hits: hit(59, 51), doubled: 1, says: "too many"},
 		{name: "beyond the end", to: 40, hits: hit(60, 50), extra: 1, says: "lies in none"},
-		{name: "nothing at all", to: 40, lost: 40, says: "too few"},
+		{name: "nothing at all", to: 40, lost: 1, says: "the oracle has 1"},
 		{name: "a rise to what was kept", to: 31, hits: hit(58, 49), lost: 1, says: "the oracle says"},
 		{name: "a rise to one more", to: 32, hits: hit(58, 49)},
 	}
