@@ -3,19 +3,14 @@ package acceptance
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,7 +63,7 @@ func TestActsUnderALoadOfQuestions(t *testing.T) {
   listen: 127.0.0.1:%d
   tokens: [%s]
 `, port, strings.Join(tokens, ", ")))
-	l := &questioning{t: t, in: in, address: fmt.Sprintf("127.0.0.1:%d", port), answers: map[string]int{}}
+	l := &questioning{t: t, in: in, address: fmt.Sprintf("127.0.0.1:%d", port)}
 	l.prepare()
 	stages, console := in.start("run"), in.start("console")
 	awaitConsole(t, "http://"+l.address)
@@ -79,34 +74,25 @@ func TestActsUnderALoadOfQuestions(t *testing.T) {
 	}
 	quiet, quietGate := l.admin(0, "quiet"), probed(gate)
 
-	ctx, stop := context.WithCancel(background(t))
-	var going sync.WaitGroup
-	for i := range loadViewers {
-		going.Go(func() { l.asks(ctx, i) })
-	}
-	for i := range loadLists {
-		going.Go(func() { l.lists(ctx, i) })
-	}
-	for i := range loadBodies {
-		going.Go(func() { l.keepsOpen(ctx, i) })
-	}
+	clients := startLoadClients(t, l.address)
 	testbed.Eventually(t, time.Minute, func() error {
-		if n := l.open.Load(); n < 100 || l.asked.Load() < loadViewers {
-			return fmt.Errorf("%d bodies are awaited, %d questions were answered: no load yet", n, l.asked.Load())
+		if now := clients.told(); now.Open < 100 || now.Asked < loadViewers {
+			return fmt.Errorf("%d bodies are awaited, %d questions were answered: no load yet", now.Open, now.Asked)
 		}
 		return nil
 	})
+	begun, before := time.Now(), clients.told().Asked
 	loaded, loadedGate := l.admin(1, "loaded"), probed(gate)
-	stop()
-	going.Wait()
+	rate := float64(clients.told().Asked-before) / time.Since(begun).Seconds()
+	l.clients = clients.end()
 
 	if len(quiet) != 2*loadActs || len(loaded) != 2*loadActs {
 		t.Errorf("%d and %d acts were done, want %d each", len(quiet), len(loaded), 2*loadActs)
 	}
 	l.judge(console)
-	t.Logf("demote and release, quiet: %s; loaded: %s; answers %v, %d bodies were awaited, "+
-		"the admin connected anew %d times",
-		times(quiet), times(loaded), l.answers, l.bodies.Load(), l.again.Load())
+	t.Logf("demote and release, quiet: %s; loaded: %s; %.0f answers a second, %v, %d bodies were awaited, "+
+		"the admin connected anew %d times", times(quiet), times(loaded), rate,
+		l.clients.Answers, l.clients.Bodies, l.again)
 	t.Logf("event to gate, quiet: %s; loaded: %s", times(quietGate), times(loadedGate))
 	console.stop()
 	stages.stop()
@@ -123,13 +109,8 @@ type questioning struct {
 	in      *install
 	address string
 
-	asked  atomic.Int64 // questions that were answered, in whatever way
-	open   atomic.Int64 // bodies that the console waits for
-	bodies atomic.Int64 // for how many it has waited
-	again  atomic.Int64 // times that the admin connected anew
-
-	mu      sync.Mutex
-	answers map[string]int // of viewers, by status, or by what is wrong
+	clients told // what those who asked say in the end
+	again   int  // times that the admin connected anew
 }
 
 // prepare stores rules that block: those that are demoted, and one that blocks are released from.
@@ -199,103 +180,6 @@ func (l *questioning) fill() {
 	}
 }
 
-// from is a client at an address of its own, with one connection.
-func from(ip string) *http.Client {
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: 10 * time.Second}
-	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxConnsPerHost: 1},
-		Timeout: time.Minute}
-}
-
-// request is one of the API, of whoever has the token.
-func (l *questioning) request(ctx context.Context, who, method, path string, body any) *http.Request {
-	text, err := json.Marshal(body)
-	if err != nil {
-		l.t.Error(err)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+l.address+"/api/v1/"+path, bytes.NewReader(text))
-	if err != nil {
-		l.t.Error(err)
-		return nil
-	}
-	r.Header.Set("Authorization", "Bearer the-long-token-of-"+who)
-	r.Header.Set("Content-Type", "application/json")
-	return r
-}
-
-// asks what is expensive until ctx ends.
-func (l *questioning) asks(ctx context.Context, i int) {
-	l.repeats(ctx, i, "history/sources?since=7d&limit=1000", "blocklist?limit=1000&released=true",
-		"history/top?by=hour&since=7d",
-		"why/0123456789abcdef", "history/seen-with?source=ip=10.0.0.7", "blocklist?rule=kept&limit=1")
-}
-
-// lists blocks until ctx ends.
-func (l *questioning) lists(ctx context.Context, i int) {
-	l.repeats(ctx, i, "blocklist?limit=1000", "blocklist?rule=kept&limit=1000")
-}
-
-// repeats asks for paths in turn until ctx ends.
-func (l *questioning) repeats(ctx context.Context, i int, paths ...string) {
-	client := from(fmt.Sprintf("127.0.2.%d", 1+i%250))
-	defer client.CloseIdleConnections()
-	for n := i; ctx.Err() == nil; n++ {
-		path, said := paths[n%len(paths)], ""
-		answer, err := client.Do(l.request(ctx, fmt.Sprint("v", i), http.MethodGet, path, nil))
-		if err == nil {
-			_, err = io.Copy(io.Discard, answer.Body)
-			_ = answer.Body.Close()
-			said = answer.Status
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			said = "no answer"
-		}
-		l.asked.Add(1)
-		l.mu.Lock()
-		l.answers[said]++
-		l.mu.Unlock()
-		if err != nil {
-			pause(ctx)
-		}
-	}
-}
-
-// pause is before one tries again.
-func pause(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(100 * time.Millisecond):
-	}
-}
-
-// keepsOpen sends heads whose bodies never come, until ctx ends: half of them are of nobody, half of an analyst.
-func (l *questioning) keepsOpen(ctx context.Context, i int) {
-	head := "POST /signout HTTP/1.1\r\nHost: " + l.address + "\r\nContent-Length: 100\r\n\r\n"
-	if i%2 == 1 {
-		head = "POST /api/v1/rules/kept/release HTTP/1.1\r\nHost: " + l.address +
-			"\r\nAuthorization: Bearer the-long-token-of-ann\r\nContent-Type: application/json" +
-			"\r\nContent-Length: 100\r\n\r\n"
-	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(1+i%6))}, Timeout: 10 * time.Second}
-	for ctx.Err() == nil {
-		connection, err := dialer.DialContext(ctx, "tcp", l.address)
-		if err == nil {
-			unhook := context.AfterFunc(ctx, func() { _ = connection.Close() })
-			if _, err = io.WriteString(connection, head); err == nil {
-				l.open.Add(1)
-				l.bodies.Add(1)
-				_, _ = io.Copy(io.Discard, connection) // until the console has had enough
-				l.open.Add(-1)
-			}
-			unhook()
-			_ = connection.Close()
-		}
-		pause(ctx)
-	}
-}
-
 // admin demotes rules and releases blocks, one after the other, and gives what each act took. The second round has
 // other rules and other blocks than the first.
 func (l *questioning) admin(round int, name string) (took []time.Duration) {
@@ -316,11 +200,11 @@ func (l *questioning) admin(round int, name string) (took []time.Duration) {
 			var answer *http.Response
 			var err error
 			for time.Since(begun) < time.Minute { // where there is no room, a connection is closed at once
-				if answer, err = client.Do(l.request(background(l.t), "root", http.MethodPost, act.path,
-					act.body)); err == nil {
+				if answer, err = send(background(l.t), client, l.address, "root", http.MethodPost,
+					act.path, act.body); err == nil {
 					break
 				}
-				l.again.Add(1)
+				l.again++
 				pause(background(l.t))
 			}
 			if err != nil {
@@ -350,13 +234,13 @@ func (l *questioning) judge(console *process) {
 	if demoted != 2*loadActs || released != 2*loadActs {
 		l.t.Errorf("%d rules are demoted, %d releases are audited, want %d each", demoted, released, 2*loadActs)
 	}
-	for status, n := range l.answers {
+	for status, n := range l.clients.Answers {
 		if !slices.Contains([]string{"200 OK", "404 Not Found", "429 Too Many Requests", "503 Service Unavailable",
 			"no answer"}, status) {
 			l.t.Errorf("%d questions were answered with %s", n, status)
 		}
 	}
-	if l.answers["200 OK"] == 0 {
+	if l.clients.Answers["200 OK"] == 0 {
 		l.t.Error("no question was answered")
 	}
 	if most := memoryOf(l.t, console); most > loadMemory {

@@ -9,4 +9,9 @@ import (
 	"github.com/weirhq/weir/console/signin/signintest"
 )
 
-func TestMain(m *testing.M) { os.Exit(signintest.MainWithWeir(m)) }
+func TestMain(m *testing.M) {
+	if console := os.Getenv(loadClientsEnv); console != "" {
+		os.Exit(loadConsole(console))
+	}
+	os.Exit(signintest.MainWithWeir(m))
+}
