@@ -148,6 +148,14 @@ func (p *Partition) Rebase(from, to int64, why string) Hit {
 	return p.report.rebase(offsetRange{from, to}, p.fence.generation, &p.watermark, why)
 }
 
+// Anew says that the keyed log ended before stood, up to which its records were folded, and that those of another log
+// follow, from its start on. Fences take the next record of each source partition as it comes, and drop what was folded
+// before; the returned loss record says so.
+func (p *Partition) Anew(stood int64) Hit {
+	p.fence.rebase()
+	return p.report.anew(stood, p.fence.generation, &p.watermark)
+}
+
 // Watermark is the least progress over all source partitions: no event older than it is expected any more.
 func (p *Partition) Watermark() traffic.Time { return p.watermark.at }
 

@@ -197,6 +197,20 @@ func (r *report) rebase(lost offsetRange, generation int64, w *watermark, why st
 	return h
 }
 
+// anew is the hit of a keyed log that was made anew, or lost its end. How much it held that was not folded is not known.
+func (r *report) anew(stood, generation int64, w *watermark) Hit {
+	h := Hit{
+		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: -2, Offset: stood,
+		Seen: w.appended, First: w.at, Last: w.at,
+		Reason: fmt.Sprintf("the keyed log ended before offset %d, up to which it had been read: it was made anew, or "+
+			"lost its end, and what it held behind that is not counted", stood),
+	}
+	own := h
+	own.Source = -1 - r.keyed
+	h.ID = r.secret.hitID(&own, 1) // a loss of records before the same offset is another one
+	return h
+}
+
 // lost is the hit of the events of a routing version that the rule store has lost. How many they are is not known at
 // the first one.
 func (r *report) lost(k *Keyed, w *watermark) Hit {

@@ -97,7 +97,7 @@ is reported now is accepted; the next one stops the partition again. --gap-sourc
 	}
 	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")
 	c.Flags().IntVar(&keyed, "keyed", 0, "partition of keyed")
-	c.Flags().IntVar(&source, "gap-source", 0, "only if the gap is of this source partition (-1: of the keyed log)")
+	c.Flags().IntVar(&source, "gap-source", 0, "only if the gap is of this source partition (-1: of the keyed log; -2: that log was made anew)")
 	c.Flags().Int64Var(&offset, "gap-offset", 0, "only if this is the first offset after the gap")
 	c.Flags().BoolVar(&accept, "accept-gap", false, "accept that what is missing will not be counted")
 	act.register(c, a.environ)
@@ -124,16 +124,18 @@ func acceptGap(ctx context.Context, a *app, d *desk.Desk, by string, r acts.Resu
 	if a.Format == "json" {
 		return a.WriteJSON(done)
 	}
-	where, news := fmt.Sprintf("source partition %d", *r.GapSource), "accepted"
-	if *r.GapSource == ingest.GapInKeyed {
-		where = "the keyed log"
+	what, news := fmt.Sprintf("gap before offset %d of source partition %d", *r.GapOffset, *r.GapSource), "accepted"
+	switch *r.GapSource {
+	case ingest.GapInKeyed:
+		what = fmt.Sprintf("gap before offset %d of the keyed log", *r.GapOffset)
+	case ingest.KeyedAnew:
+		what = fmt.Sprintf("loss of what the keyed log held behind offset %d", *r.GapOffset)
 	}
 	if done.Again {
 		news = "had been accepted before"
 	}
-	_, err = fmt.Fprintf(a.Stdout,
-		"partition %s: gap before offset %d of %s %s; its stage, where it runs, goes on within seconds\n",
-		done.Name(), *r.GapOffset, where, news)
+	_, err = fmt.Fprintf(a.Stdout, "partition %s: %s %s; its stage, where it runs, goes on within seconds\n",
+		done.Name(), what, news)
 	return err
 }
 

@@ -58,8 +58,11 @@ func (p *Partition) gap() string {
 }
 
 func gapText(source int, offset int64) string {
-	if source == ingest.GapInKeyed {
+	switch source {
+	case ingest.GapInKeyed:
 		return fmt.Sprintf("offset %d of the keyed log", offset)
+	case ingest.KeyedAnew:
+		return fmt.Sprintf("the start of a keyed log that ends before offset %d", offset)
 	}
 	return fmt.Sprintf("offset %d of source partition %d", offset, source)
 }

@@ -184,6 +184,10 @@ func (o *owned) accept(all []ingest.Acceptance) {
 // what its successor has counted.
 func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 	o.end = b.End
+	if a, ok := o.accepted[gap{ingest.KeyedAnew, o.offset}]; ok && len(o.pending) == 0 {
+		o.beginAnew(b.Start, a)
+		return nil
+	}
 	if b.Start <= o.offset && o.offset <= b.End || len(o.pending) > 0 {
 		return nil // with hits not yet sent, no snapshot may be written: the next fetch says the same again
 	}
@@ -193,14 +197,27 @@ func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 	case err != nil:
 		o.unread(fmt.Errorf("offset %d is outside the log, and whose the partition is cannot be asked: %w", o.offset, err))
 	case o.offset > b.End:
-		o.stop(halt{reason: fmt.Sprintf("the log ends at %d, the snapshot stands at %d: the keyed topic was truncated or recreated; "+
-			"restore it, or let the stream begin anew with `weir migrate --recreated`", b.End, o.offset)})
+		o.stop(halt{reason: fmt.Sprintf("the log ends at %d, up to offset %d it was read: the keyed topic was made anew, or "+
+			"lost its end: restore it, or have the partition go on at the start of the log", b.End, o.offset),
+			gap: &gap{ingest.KeyedAnew, o.offset}})
 	default:
 		o.d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
 		o.pending = append(o.pending, o.state.Rebase(o.offset, b.Start, "were deleted before they were read"))
 		o.offset = b.Start
 	}
 	return nil
+}
+
+// beginAnew goes on at the start of a log that was made anew, as an operator has accepted. The acceptance holds for this
+// stop: the log may have grown beyond where the partition stood. A snapshot is due at once, so that no successor stands
+// there again.
+func (o *owned) beginAnew(start int64, a ingest.Acceptance) {
+	o.d.log.Warn("gap accepted, keyed partition goes on at the start of its log", "partition", o.partition,
+		"from", o.offset, "to", start, "by", a.By, "reason", a.Reason)
+	delete(o.accepted, gap{ingest.KeyedAnew, o.offset})
+	o.pending = append(o.pending, o.state.Anew(o.offset))
+	o.offset, o.nextSave = start, time.Time{}
+	o.told, o.scraped, o.marked = min(o.told, start), min(o.scraped, start), min(o.marked, start)
 }
 
 // stillMine asks the store whether o's epoch stands, by writing a snapshot under it; ErrFenced says that it does not. To

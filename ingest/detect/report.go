@@ -117,9 +117,13 @@ func (r *reporter) resume() {
 				continue
 			}
 			a, ok := o.accepted[*o.halt.gap]
+			b, known := news.bounds[p]
 			switch {
-			case !ok:
+			case !ok, o.halt.gap.source == ingest.KeyedAnew && !known:
 				continue
+			case o.halt.gap.source == ingest.KeyedAnew:
+				o.end = b.End
+				o.beginAnew(b.Start, a)
 			case o.halt.gap.source == ingest.GapInKeyed:
 				o.giveUp(o.halt.gap.offset, a)
 			default:
