@@ -239,6 +239,10 @@ func TestRecreatedRequestsBeginANewGeneration(t *testing.T) {
 	stages.end()
 
 	before := b.generation()
+	if o := b.weir("migrate", "--recreated"); o.code != exitError || b.generation() != before ||
+		!strings.Contains(o.stderr, "would be counted a second time") || !strings.Contains(o.stderr, "--count-again") {
+		t.Errorf("a topic that nobody made anew: exit code %d, generation %d\n%s", o.code, b.generation(), o.stderr)
+	}
 	k := b.kafka()
 	if err := k.DeleteTopics(t.Context(), b.names().Requests); err != nil {
 		t.Fatal(err)
@@ -257,6 +261,10 @@ func TestRecreatedRequestsBeginANewGeneration(t *testing.T) {
 	b.send("198.51.100.8", 6)
 	awaitHits(b, "198.51.100.8", 1)
 	stages.end()
+	before = b.generation()
+	if out := b.ok("migrate", "--recreated", "--count-again"); b.generation() <= before {
+		t.Errorf("generation %d after %d:\n%s", b.generation(), before, out)
+	}
 }
 
 // A partition whose commit another tool has moved is refused, until an operator accepts what that loses.

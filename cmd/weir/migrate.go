@@ -27,7 +27,8 @@ of two builds run, the older ones must be able to read all of it. So an upgrade 
 one process after the other, then weir migrate --record-format.
 
 Run it before the first start, after an upgrade, after a change of identity or events, and after the requests topic was
-deleted and made anew: then the stream gets a new generation, so that old offsets are not taken for new ones.
+deleted and made anew: then the stream gets a new generation, so that old offsets are not taken for new ones, and all
+that the topic holds is counted.
 After a restore of PostgreSQL it numbers rules and modes above what Redis and Kafka remember. A Redis that belongs to
 another installation is refused; --take-redis is for one that was moved here.`,
 		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json\n  weir migrate --record-format 4",
@@ -42,6 +43,8 @@ another installation is refused; --take-redis is for one that was moved here.`,
 	}
 	c.Flags().BoolVar(&o.Recreated, "recreated", false,
 		"the requests topic was deleted and made anew, although nothing shows it: begin a new generation at its start")
+	c.Flags().BoolVar(&o.CountAgain, "count-again", false,
+		"with --recreated, although requests reaches as far as it was routed: count all that it holds from its start")
 	c.Flags().BoolVar(&o.TakeRedis, "take-redis", false,
 		"Redis is to be this installation's from now on, although it belongs to another one")
 	c.Flags().IntVar(&o.RecordFormat, "record-format", 0,

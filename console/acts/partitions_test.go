@@ -85,6 +85,8 @@ func TestResumeTakesTheGapThatWasShown(t *testing.T) {
 			"not at the one before offset 71 of source partition 5"},
 		{"the keyed log's own", adam, at(-1, 70, ingest.SideKeyed, 2, why),
 			"offset 70 of the keyed log, which was looked at"},
+		{"a keyed log made anew", adam, at(-2, 70, ingest.SideKeyed, 2, why),
+			"the start of a keyed log that ends before offset 70, which was looked at"},
 	} {
 		done, err := s.ResumePartition(ctx, tt.who, tt.r)
 		if err == nil || !strings.Contains(err.Error(), tt.says) || done.Side != "" {

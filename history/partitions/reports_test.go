@@ -72,18 +72,19 @@ func TestAcceptancesAreOfOneStop(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
 	ctx := t.Context()
+	source := 1
 	report := func(side ingest.Side, state ingest.State, gap int64, owner string) {
 		t.Helper()
 		if err := b.Partitions.Report(ctx, streams.Live, []ingest.PartitionStatus{{Side: side, Partition: 1,
 			Owner: owner,
-			State: state, Reason: "the group has no commit", GapSource: 1, GapOffset: gap, Epoch: 1}}); err != nil {
+			State: state, Reason: "the group has no commit", GapSource: source, GapOffset: gap, Epoch: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	accept := func(side ingest.Side, gap int64, want bool) {
 		t.Helper()
 		news, err := b.Partitions.Accept(ctx, streams.Live, "token",
-			ingest.Acceptance{Side: side, Partition: 1, GapSource: 1,
+			ingest.Acceptance{Side: side, Partition: 1, GapSource: source,
 				GapOffset: gap, By: "ann", Reason: "retention"})
 		if err != nil || news != want {
 			t.Errorf("accepting %s before %d: news %t, %v; want %t", side, gap, news, err, want)
@@ -122,4 +123,15 @@ func TestAcceptancesAreOfOneStop(t *testing.T) {
 	report(keyed, ingest.Halted, 5, "b") // which begins at a snapshot of before the gap
 	accept(keyed, 5, false)
 	holds("a keyed partition that folds its log again", 1)
+
+	source = ingest.KeyedAnew
+	report(keyed, ingest.Halted, 5, "b")
+	accept(keyed, 5, true)
+	report(keyed, ingest.Halted, 5, "c") // started anew, before it went on
+	holds("a keyed log that was made anew", 2)
+	report(keyed, ingest.Running, -1, "c")
+	report(keyed, ingest.Halted, 5, "c")
+	holds("a keyed log that was made anew a second time", 1)
+	accept(keyed, 5, true)
+	holds("accepted a second time as well", 2)
 }

@@ -136,3 +136,45 @@ func TestNoGenerationBeginsWhileStagesRun(t *testing.T) {
 		}
 	}
 }
+
+// A new generation counts all that requests holds: unasked only where that was not counted before.
+func TestWhatMayCountTwiceIsNotBegun(t *testing.T) {
+	t.Parallel()
+	at := func(offsets ...int64) map[int]*ingest.Announcement {
+		all := map[int]*ingest.Announcement{}
+		for p, o := range offsets {
+			if all[p] = nil; o >= 0 {
+				all[p] = &ingest.Announcement{Offset: o}
+			}
+		}
+		return all
+	}
+	log := func(bounds ...ingest.Bounds) map[int]ingest.Bounds {
+		all := map[int]ingest.Bounds{}
+		for p, b := range bounds {
+			all[p] = b
+		}
+		return all
+	}
+	for _, test := range []struct {
+		name    string
+		log     map[int]ingest.Bounds
+		commits map[int]*ingest.Announcement
+		want    bool
+	}{
+		{"as it was", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 70}), at(50, 60), true},
+		{"one partition never routed", log(ingest.Bounds{End: 50}, ingest.Bounds{}), at(50, 0), true},
+		{"one partition without a commit", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 9}), at(50, -1), true},
+		{"one ends before", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 59}), at(50, 60), false},
+		{"all that was routed is deleted", log(ingest.Bounds{Start: 50, End: 50}, ingest.Bounds{Start: 90, End: 99}),
+			at(50, 60), false},
+		{"some that was routed is there", log(ingest.Bounds{Start: 50, End: 50}, ingest.Bounds{Start: 59, End: 99}),
+			at(50, 60), true},
+		{"nothing was routed", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 70}), at(0, 0), false},
+		{"no commits", log(ingest.Bounds{End: 50}), nil, false},
+	} {
+		if got := mayCountTwice(test.log, test.commits); got != test.want {
+			t.Errorf("%s: %t, want %t", test.name, got, test.want)
+		}
+	}
+}

@@ -28,6 +28,7 @@ import (
 // MigrateOptions are what the caller decides beside the configuration.
 type MigrateOptions struct {
 	Recreated    bool // the requests topic was made anew
+	CountAgain   bool // also where it reaches as far as it was routed, so that nothing shows it
 	RecordFormat int  // of the stream from now on; 0 keeps what is
 	TakeRedis    bool // Redis is to be this installation's, whosever it was
 }
