@@ -197,7 +197,8 @@ func (r *report) rebase(lost offsetRange, generation int64, w *watermark, why st
 	return h
 }
 
-// anew is the hit of a keyed log that was made anew, or lost its end. How much it held that was not folded is not known.
+// anew is the hit of a keyed log that was made anew, or lost its end. How much it held that was not folded is not
+// known.
 func (r *report) anew(stood, generation int64, w *watermark) Hit {
 	h := Hit{
 		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: -2, Offset: stood,

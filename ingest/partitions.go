@@ -67,9 +67,9 @@ type PartitionStatus struct {
 	End       int64        // requests: announced end; keyed: log end when last seen
 	Epoch     int64        // keyed
 	Watermark traffic.Time // keyed
-	// Gap identifies what an operator would accept: the source partition and the first offset after the gap; of a gap in
-	// the keyed log itself, GapInKeyed and the first keyed offset after it; of a keyed log that was made anew, KeyedAnew
-	// and the offset at which the partition stands. GapOffset is NoOffset where nothing helps.
+	// Gap identifies what an operator would accept: the source partition and the first offset after the gap; of a gap
+	// in the keyed log itself, GapInKeyed and the first keyed offset after it; of a keyed log that was made anew,
+	// KeyedAnew and the offset at which the partition stands. GapOffset is NoOffset where nothing helps.
 	GapSource int
 	GapOffset int64
 }
@@ -80,8 +80,8 @@ const NoOffset = detectors.NoOffset
 // GapInKeyed stands for the source partition of a gap in the keyed log: records of any may have been in it.
 const GapInKeyed = -1
 
-// KeyedAnew stands for the source partition where the keyed log ends before what was read of it: the topic was made anew,
-// or lost its end. Who accepts that lets the partition go on at the start of the log that there is.
+// KeyedAnew stands for the source partition where the keyed log ends before what was read of it: the topic was made
+// anew, or lost its end. Who accepts that lets the partition go on at the start of the log that there is.
 const KeyedAnew = -2
 
 // Acceptance is an operator's word that a gap may be passed (weir partitions resume --accept-gap).

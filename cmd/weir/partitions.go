@@ -97,7 +97,8 @@ is reported now is accepted; the next one stops the partition again. --gap-sourc
 	}
 	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")
 	c.Flags().IntVar(&keyed, "keyed", 0, "partition of keyed")
-	c.Flags().IntVar(&source, "gap-source", 0, "only if the gap is of this source partition (-1: of the keyed log; -2: that log was made anew)")
+	c.Flags().IntVar(&source, "gap-source", 0,
+		"only if the gap is of this source partition (-1: of the keyed log; -2: that log was made anew)")
 	c.Flags().Int64Var(&offset, "gap-offset", 0, "only if this is the first offset after the gap")
 	c.Flags().BoolVar(&accept, "accept-gap", false, "accept that what is missing will not be counted")
 	act.register(c, a.environ)

@@ -333,8 +333,9 @@ func lost(p *acts.Partition) []string {
 		end, p.Name())
 	switch {
 	case source == ingest.KeyedAnew:
-		what = fmt.Sprintf("What the log of %s held from offset %d on and was not read: no rule counts it. It goes on at "+
-			"the start of the log that there is; what of it was counted before is not counted again.", p.Name(), end)
+		what = fmt.Sprintf("What the log of %s held from offset %d on and was not read: no rule counts it. It goes "+
+			"on at the start of the log that there is; what of it was counted before is not counted again.",
+			p.Name(), end)
 	case (source == ingest.GapInKeyed || p.Side == ingest.SideRequests) && p.Offset >= 0 && p.Offset < end:
 		what = fmt.Sprintf("What %s holds from offset %d to before offset %d, %s records at most: no rule counts them.",
 			p.Name(), p.Offset, end, shown.Count(end-p.Offset))

@@ -81,10 +81,11 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 }
 
 // ofAnotherStop holds for an acceptance a of requests, or of a keyed log that was made anew, that was given before its
-// partition stopped as it stands now: a commit that is lost a second time, or a topic that is made anew, stops it before a
-// gap of the same numbers. Keyed partitions fold their log again from a snapshot, and pass the same other gap again.
-const ofAnotherStop = `(a.side = 'requests' OR a.gap_source = -2) AND EXISTS (SELECT FROM partition_states p WHERE p.stream = a.stream
-	AND p.side = a.side AND p.partition = a.partition AND (p.stopped_at IS NULL OR p.stopped_at > a.accepted_at))`
+// partition stopped as it stands now: a commit that is lost a second time, or a topic that is made anew, stops it
+// before a gap of the same numbers. Keyed partitions fold their log again from a snapshot, and pass the same other gap again.
+const ofAnotherStop = `(a.side = 'requests' OR a.gap_source = -2) AND EXISTS (
+	SELECT FROM partition_states p WHERE p.stream = a.stream AND p.side = a.side AND p.partition = a.partition
+		AND (p.stopped_at IS NULL OR p.stopped_at > a.accepted_at))`
 
 // Accept stores an operator's word that a gap may be passed, and audits it with via, which is how he came. Accepting a
 // gap again changes nothing, and news is false, unless the partition has stopped anew since. A stage passes the gap

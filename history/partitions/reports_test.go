@@ -77,7 +77,8 @@ func TestAcceptancesAreOfOneStop(t *testing.T) {
 		t.Helper()
 		if err := b.Partitions.Report(ctx, streams.Live, []ingest.PartitionStatus{{Side: side, Partition: 1,
 			Owner: owner,
-			State: state, Reason: "the group has no commit", GapSource: source, GapOffset: gap, Epoch: 1}}); err != nil {
+			State: state, Reason: "the group has no commit", GapSource: source, GapOffset: gap,
+			Epoch: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,9 +31,9 @@ func (w *detectWorld) anew(t *testing.T, stood int64) {
 	}
 }
 
-// A keyed topic that was made anew, or lost its end, stops its partitions. One goes on at the start of the log that there
-// is as soon as an operator accepts that, whether it runs or not, also where the log has grown beyond where it stood; what
-// it had counted is not counted again, and one loss record says so.
+// A keyed topic that was made anew, or lost its end, stops its partitions. One goes on at the start of the log that
+// there is as soon as an operator accepts that, whether it runs or not, also where the log has grown beyond where it
+// stood; what it had counted is not counted again, and one loss record says so.
 func TestDetectGoesOnInALogThatWasMadeAnew(t *testing.T) {
 	const read, gone = 120, 130 // records
 	for _, test := range []struct {

@@ -197,8 +197,8 @@ func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 	case err != nil:
 		o.unread(fmt.Errorf("offset %d is outside the log, and whose the partition is cannot be asked: %w", o.offset, err))
 	case o.offset > b.End:
-		o.stop(halt{reason: fmt.Sprintf("the log ends at %d, up to offset %d it was read: the keyed topic was made anew, or "+
-			"lost its end: restore it, or have the partition go on at the start of the log", b.End, o.offset),
+		o.stop(halt{reason: fmt.Sprintf("the log ends at %d, up to offset %d it was read: the keyed topic was made "+
+			"anew, or lost its end: restore it, or have the partition go on at the start of the log", b.End, o.offset),
 			gap: &gap{ingest.KeyedAnew, o.offset}})
 	default:
 		o.d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
@@ -208,9 +208,9 @@ func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 	return nil
 }
 
-// beginAnew goes on at the start of a log that was made anew, as an operator has accepted. The acceptance holds for this
-// stop: the log may have grown beyond where the partition stood. A snapshot is due at once, so that no successor stands
-// there again.
+// beginAnew goes on at the start of a log that was made anew, as an operator has accepted. The acceptance holds for
+// this stop: the log may have grown beyond where the partition stood. A snapshot is due at once, so that no successor
+// stands there again.
 func (o *owned) beginAnew(start int64, a ingest.Acceptance) {
 	o.d.log.Warn("gap accepted, keyed partition goes on at the start of its log", "partition", o.partition,
 		"from", o.offset, "to", start, "by", a.By, "reason", a.Reason)

@@ -28,11 +28,11 @@ func (m *Migration) renew(ctx context.Context) error {
 		return fmt.Errorf("%s, but no new generation has begun: %w", why, err)
 	}
 	if m.opt.Recreated && !m.opt.CountAgain && mayCountTwice(m.topics.log, m.commits) {
-		return ingest.Advise(fmt.Errorf("%s, but no new generation has begun: in no partition does it end before what was "+
-			"routed of it, so it may be the one that it was, and all that it holds would be counted a second time: who was "+
-			"never over a limit would be, and blocked", why),
-			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; a partition of keyed "+
-				"that halted goes on by weir partitions resume")
+		return ingest.Advise(fmt.Errorf("%s, but no new generation has begun: in no partition does it end before "+
+			"what was routed of it, so it may be the one that it was, and all that it holds would be counted a second "+
+			"time: who was never over a limit would be, and blocked", why),
+			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; a partition of "+
+				"keyed that halted goes on by weir partitions resume")
 	}
 	g, err := m.store.Streams.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
 	if err != nil {
