@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -59,29 +60,31 @@ type Source struct {
 	// instead where a prefix was asked for: it selects everything within it.
 	addresses []netip.Prefix
 	inside    netip.Prefix
-	// subject is set instead of all else where a canonical subject was asked for.
-	subject traffic.Subject
+	// subjects are set instead of all else where a canonical subject was asked for: the spellings of it in rows.
+	subjects []traffic.Subject
 	// parts is set instead of all else where a value beside the identity was asked for: how a subject may write it. No column has
 	// it, so every row of the span of time is read.
 	parts []string
 }
 
 // SourceOf selects the rows of exactly a subject.
-func SourceOf(s traffic.Subject) Source { return Source{subject: s} }
+func SourceOf(s traffic.Subject) Source { return Source{subjects: []traffic.Subject{s}} }
 
 // ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field of an identity, or a canonical subject
 // (ip=192.0.2.1%2F32&device=tv-7), see traffic.CutSource. An address finds the subjects whose prefix holds it, a
-// prefix (192.0.2.0/24) those within it. A text that looks like one of these forms and is not is an error: no row has
+// prefix (192.0.2.0/24) those within it. Values are found as ROUTE reads them (rules.TypedSource), and as they are typed, which
+// is how records of format 3 have them. A text that looks like one of these forms and is not is an error: no row has
 // it, and an empty answer would look like "nothing happened".
 func ParseSource(text string) (Source, error) {
 	if text == "" {
 		return Source{}, fmt.Errorf("source is empty: allowed are FIELD=VALUE and VALUE")
 	}
-	subject, name, value := traffic.CutSource(text)
+	asTyped, _, typed := traffic.CutSource(text)
+	subject, name, value := rules.TypedSource(text)
 	if subject != "" {
-		return Source{subject: subject}, nil
+		return Source{subjects: slices.Compact([]traffic.Subject{subject, asTyped})}, nil
 	}
-	src := Source{any: true, text: text}
+	src := Source{any: true, text: value}
 	if strings.Contains(text, "=") {
 		field, known := traffic.ParseKeyField(name)
 		if !known || field.Field == traffic.FieldFallback {
@@ -89,7 +92,7 @@ func ParseSource(text string) (Source, error) {
 				text, name, strings.Join(traffic.KeyFieldNames(), ", "), text)
 		}
 		if !field.OfIdentity() && value != "" {
-			return Source{parts: extraParts(field, value)}, nil
+			return Source{parts: append(extraParts(field, value), extraParts(field, typed)...)}, nil
 		}
 		src.any, src.field, src.text = false, field.Field, value
 	}
@@ -106,9 +109,11 @@ func ParseSource(text string) (Source, error) {
 		return Source{}, fmt.Errorf("source %q is no address; allowed are an address (192.0.2.1) and a prefix (2001:db8::/64); "+
 			"another value that looks like one needs its field before it, like device=%s", text, text)
 	}
-	src.forms = []string{traffic.Printable(src.text)}
-	if traffic.StoredAsDigest(src.text) {
-		src.forms = append(src.forms, string(traffic.AppendStoredValue(nil, src.text)))
+	for _, form := range slices.Compact([]string{src.text, typed}) {
+		src.forms = append(src.forms, traffic.Printable(form))
+		if traffic.StoredAsDigest(form) {
+			src.forms = append(src.forms, string(traffic.AppendStoredValue(nil, form)))
+		}
 	}
 	return src, nil
 }
@@ -166,8 +171,8 @@ func column(f traffic.Field) string {
 
 // Matches reports whether a subject is of this source, as Condition finds rows.
 func (src *Source) Matches(s traffic.Subject) bool {
-	if src.subject != "" {
-		return s == src.subject || s.Stored() == src.subject.Stored()
+	if src.subjects != nil {
+		return slices.ContainsFunc(src.subjects, func(own traffic.Subject) bool { return s == own || s.Stored() == own.Stored() })
 	}
 	if src.parts != nil {
 		return slices.ContainsFunc(strings.Split(string(s), "&"), func(part string) bool { return slices.Contains(src.parts, part) })
@@ -187,12 +192,8 @@ func (src *Source) Names(field traffic.Field, value string) bool {
 	switch {
 	case src.parts != nil:
 		return false
-	case src.subject != "":
-		values, err := src.subject.Values()
-		return err == nil && slices.ContainsFunc(values, func(v traffic.SubjectValue) bool {
-			own, known := traffic.ParseField(v.Field)
-			return known && own == field && (v.Value == value || field == traffic.FieldIP && strings.TrimSuffix(strings.TrimSuffix(v.Value, "/32"), "/128") == value)
-		})
+	case src.subjects != nil:
+		return slices.ContainsFunc(src.subjects, func(s traffic.Subject) bool { return hasValue(s, field, value) })
 	case !src.any && src.field != field:
 		return false
 	case field != traffic.FieldIP:
@@ -212,9 +213,18 @@ func (src *Source) Names(field traffic.Field, value string) bool {
 	return slices.Contains(src.addresses, p.Masked())
 }
 
+// hasValue reports whether a subject has that value of that field, of an address its own.
+func hasValue(s traffic.Subject, field traffic.Field, value string) bool {
+	values, err := s.Values()
+	return err == nil && slices.ContainsFunc(values, func(v traffic.SubjectValue) bool {
+		own, known := traffic.ParseField(v.Field)
+		return known && own == field && (v.Value == value || field == traffic.FieldIP && strings.TrimSuffix(strings.TrimSuffix(v.Value, "/32"), "/128") == value)
+	})
+}
+
 // Condition adds to w the condition that a row is of this source. Rows have the columns that subjects are taken apart into.
 func (src *Source) Condition(w *postgres.Where) {
-	if src.subject != "" {
+	if src.subjects != nil {
 		src.subjectCondition(w)
 		return
 	}
@@ -240,21 +250,33 @@ func (src *Source) Condition(w *postgres.Where) {
 	w.Add("("+strings.Join(parts, " OR ")+")", args...)
 }
 
-// subjectCondition adds to w the condition that the row's subject is src's, with long values as they are or as their digests.
+// subjectCondition adds to w the condition that the row's subject is one of src's, with long values as they are or as their digests.
 // The conditions on single values are for their indexes: the column subject has none.
 func (src *Source) subjectCondition(w *postgres.Where) {
-	plain, stored := decodeSubject(src.subject), decodeSubject(src.subject.Stored())
-	if plain.ip != nil {
-		w.Add("ip = ?::cidr", *plain.ip)
-	}
-	forms := func(f traffic.Field, plain, stored *string) {
-		if plain != nil && stored != nil {
-			w.Add(column(f)+" = ANY (?::text[])", []string{*plain, *stored})
+	var written []string
+	var ip *netip.Prefix
+	var values [traffic.NumFields][]string
+	for _, s := range src.subjects {
+		for _, form := range []traffic.Subject{s, s.Stored()} {
+			written = append(written, string(form))
+			d := decodeSubject(form)
+			ip = d.ip // the same in all
+			for f, value := range map[traffic.Field]*string{
+				traffic.FieldDevice: d.device, traffic.FieldUser: d.user, traffic.FieldAPIKey: d.apiKey, traffic.FieldSession: d.session,
+			} {
+				if value != nil {
+					values[f] = append(values[f], *value)
+				}
+			}
 		}
 	}
-	forms(traffic.FieldDevice, plain.device, stored.device)
-	forms(traffic.FieldUser, plain.user, stored.user)
-	forms(traffic.FieldAPIKey, plain.apiKey, stored.apiKey)
-	forms(traffic.FieldSession, plain.session, stored.session)
-	w.Add("subject = ANY (?::text[])", []string{string(src.subject), string(src.subject.Stored())})
+	if ip != nil {
+		w.Add("ip = ?::cidr", *ip)
+	}
+	for f, forms := range values {
+		if len(forms) == len(written) { // in each of them
+			w.Add(column(traffic.Field(f))+" = ANY (?::text[])", forms)
+		}
+	}
+	w.Add("subject = ANY (?::text[])", written)
 }

@@ -43,6 +43,9 @@ func TestHitsBySource(t *testing.T) {
 		12: subject(traffic.Identity{Device: "tv 9", User: "alice"}, 0, 0, traffic.FieldDevice, traffic.FieldUser),
 		13: subject(traffic.Identity{User: "bob", Session: "x"}, 0, 0, traffic.FieldUser, traffic.FieldSession),
 		14: subject(traffic.Identity{User: "bob&session=x"}, 0, 0, traffic.FieldUser),
+		15: subject(traffic.Identity{Device: "x", User: "c\ufffdd"}, 0, 0, traffic.FieldDevice, traffic.FieldUser),
+		16: subject(traffic.Identity{User: traffic.BoundedValue(strings.Repeat("y", 300))}, 0, 0, traffic.FieldUser),
+		17: subject(traffic.Identity{User: "c\nd"}, 0, 0, traffic.FieldUser), // by a build before record format 4
 	}
 	var hits []detectors.Hit
 	for n, s := range subjects {
@@ -90,6 +93,13 @@ func TestHitsBySource(t *testing.T) {
 		{"user=bob", []int64{13}},
 		{"user=bob&session=x", []int64{13}},
 		{traffic.SourceText("user", "bob&session=x"), []int64{14}},
+		{"user=c\nd", []int64{17, 15}}, // as ROUTE reads it, and as it is
+		{"user=c%0Ad", []int64{17, 15}},
+		{"user= c\x1bd ", []int64{15}},
+		{"c\x00d", []int64{15}},
+		{"device=x&user=c%0Ad", []int64{15}},
+		{"user=" + strings.Repeat("y", 300), []int64{16}},
+		{strings.Repeat("y", 300), []int64{16}},
 	}
 	for _, tt := range tests {
 		source, err := history.ParseSource(tt.source)

@@ -332,3 +332,44 @@ func warnUnfilled(d *Document, env Environment, report func(Problem)) {
 			Allowed: "fields that the configured format fills", Hint: u.Effect + hint})
 	}
 }
+
+// KeyedSubject is s as a rule counts its values, where a person has typed them: readable text without blanks around an identity, hosts
+// and methods in one spelling, long values by their beginning and digest.
+func KeyedSubject(s traffic.Subject) (traffic.Subject, error) {
+	values, err := s.Values()
+	if err != nil {
+		return "", err
+	}
+	for i, v := range values {
+		if !v.Missing && !v.Digest {
+			values[i].Value = keyedValue(v.Field, v.Value)
+		}
+	}
+	return traffic.SubjectOf(values), nil
+}
+
+// TypedSource reads a source as a person types it: traffic.CutSource, with the values as ROUTE reads them, see KeyedSubject.
+func TypedSource(text string) (subject traffic.Subject, field, value string) {
+	subject, field, value = traffic.CutSource(text)
+	if keyed, err := KeyedSubject(subject); err == nil {
+		subject = keyed
+	}
+	return subject, field, keyedValue(field, value)
+}
+
+// keyedValue is the value of a field as ROUTE reads it; of no field: as that of any field of an identity.
+func keyedValue(field, value string) string {
+	switch {
+	case field == traffic.FieldIP.String() || traffic.Shortened(value):
+		return value
+	case field == traffic.FieldHost.String():
+		value = reading.PlainHost(value)
+	case field == traffic.FieldMethod.String():
+		value = strings.ToUpper(value)
+	default:
+		if _, own := traffic.ParseField(field); own || field == "" {
+			return traffic.IdentityValue(value)
+		}
+	}
+	return traffic.BoundedValue(value)
+}

@@ -94,6 +94,7 @@ func TestKeyedSubject(t *testing.T) {
 		"ip=192.0.2.1%2F32&device=tv-7": "ip=192.0.2.1%2F32&device=tv-7",
 		"host=API.Example.com%3A443.&method=post&user": "host=api.example.com&method=POST&user",
 		"device=a%00b":                    "device=a%EF%BF%BDb",
+		"device=%20a%0A&path=%20a":        "device=a%EF%BF%BD&path=%20a",
 		"device=" + traffic.Subject(long): traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: short}}),
 		traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: short}}): traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: short}}),
 		"device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)):               "device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)),
@@ -104,6 +105,28 @@ func TestKeyedSubject(t *testing.T) {
 	}
 	if _, err := KeyedSubject("a b"); err == nil {
 		t.Error("took what is no subject")
+	}
+}
+
+// TestTypedSource: what a person types is read as ROUTE reads what a client sends, in each spelling of a source.
+func TestTypedSource(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for text, want := range map[string][3]string{
+		"user=p%3Bq":            {"", "user", "p;q"},
+		"user=a\nb":             {"", "user", "a\ufffdb"},
+		"user=a%0Ab":            {"", "user", "a\ufffdb"},
+		"user= a\xff\t":         {"", "user", "a\ufffd"},
+		"device=a%0Ab&user=bob": {"device=a%EF%BF%BDb&user=bob", "", ""},
+		" a\x1bb":               {"", "", "a\ufffdb"},
+		"host=API.example.com.": {"", "host", "api.example.com"},
+		"method=post":           {"", "method", "POST"},
+		"attrs.tenant= a\n":     {"", "attrs.tenant", " a\ufffd"},
+		"ip=192.0.2.1%2F32":     {"ip=192.0.2.1%2F32", "", ""},
+		"session=" + long:       {"", "session", traffic.BoundedValue(long)},
+	} {
+		if subject, field, value := TypedSource(text); [3]string{string(subject), field, value} != want {
+			t.Errorf("%q: %q, %q, %q, want %q", text, subject, field, value, want)
+		}
 	}
 }
 

@@ -168,29 +168,6 @@ func (r *Routing) checkResets() (errs []error) {
 	return errs
 }
 
-// KeyedSubject is s as a rule counts its values, where a person has typed them: readable text, hosts and methods in one spelling, long
-// values by their beginning and digest.
-func KeyedSubject(s traffic.Subject) (traffic.Subject, error) {
-	values, err := s.Values()
-	if err != nil {
-		return "", err
-	}
-	out := make([]traffic.SubjectValue, 0, len(values))
-	for _, v := range values {
-		switch {
-		case v.Missing || v.Digest || traffic.Shortened(v.Value):
-		case v.Field == traffic.FieldHost.String():
-			v.Value = traffic.BoundedValue(reading.PlainHost(v.Value))
-		case v.Field == traffic.FieldMethod.String():
-			v.Value = traffic.BoundedValue(strings.ToUpper(v.Value))
-		case v.Field != traffic.FieldIP.String():
-			v.Value = traffic.BoundedValue(v.Value)
-		}
-		out = append(out, v)
-	}
-	return traffic.SubjectOf(out), nil
-}
-
 // ResetMayBlockMore gives the reasons why a reset of a count could make a rule of this document block a source that it would not block
 // otherwise, or for longer. None means that it cannot: what is over after a reset would have been over without it.
 func ResetMayBlockMore(d *Document) (reasons []string) {

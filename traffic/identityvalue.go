@@ -55,6 +55,10 @@ const (
 	identityDigest    = "~sha256:"
 )
 
+// IdentityValue is text as an Identity holds it that was read from a header of that text: without blanks around it, and as
+// BoundedValue has it.
+func IdentityValue(text string) string { return BoundedValue(trimBlank(text)) }
+
 // set stores the value of field f. A value above maxIdentityValue becomes its first keptIdentityValue bytes, `~sha256:`
 // and the digest of all of it in hex: 272 bytes, longer than any value that is kept whole, so that different values stay
 // different.

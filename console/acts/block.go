@@ -150,6 +150,7 @@ func (s *Service) newOrdering(r BlockRequest) (*ordering, error) {
 	if r.Wait < 0 || r.Wait > MaxReleaseWait {
 		return nil, &Invalid{Field: "wait", Got: r.Wait.String(), Allowed: "0 to " + MaxReleaseWait.String()}
 	}
+	r.Subject = keyedSubject(r.Subject)
 	o := &ordering{Service: s, BlockRequest: r}
 	if err := checkBlocked(r.Subject); err != nil {
 		return nil, err
@@ -192,6 +193,14 @@ func (r *BlockRequest) reach() (rules.Match, error) {
 			Allowed: "a match that names something; everything, where all requests are to be held"}
 	}
 	return m, nil
+}
+
+// keyedSubject is a source that somebody has typed, as gates read it; what is no subject comes back as it is.
+func keyedSubject(s traffic.Subject) traffic.Subject {
+	if keyed, err := rules.KeyedSubject(s); err == nil {
+		return keyed
+	}
+	return s
 }
 
 // checkBlocked refuses what no gate could hold, and prefixes that hold too many.

@@ -193,6 +193,16 @@ func TestBlocksByHandAreReleased(t *testing.T) {
 	if err != nil || done.Release == "" {
 		t.Errorf("released: %+v, %v", done, err)
 	}
+	// A source is released, and blocked, as gates read what is typed.
+	done, err = s.Release(t.Context(), access.Actor{Name: "ann", Role: access.Analyst, Via: access.ViaOIDC},
+		acts.ReleaseRequest{Rule: rules.ByHand, Subject: "user=a%0Ab", Force: true, Reason: "ticket 1"})
+	if err != nil || done.Subject != "user=a%EF%BF%BDb" {
+		t.Errorf("released: %+v, %v", done, err)
+	}
+	if looked, err := s.Block(t.Context(), access.Actor{Name: "ann", Role: access.Admin, Via: access.ViaOIDC}, acts.BlockRequest{
+		Subject: "user=a%0Ab", Everything: true, For: "1h", DryRun: true}); err != nil || looked.Subject != "user=a%EF%BF%BDb" {
+		t.Errorf("blocked: %+v, %v", looked, err)
+	}
 	var nothing *acts.NotBlockedError
 	if _, err := s.Release(t.Context(), access.Actor{Name: "ann", Role: access.Analyst},
 		acts.ReleaseRequest{Rule: rules.ByHand + "-x", Subject: "user=bob", Reason: "ticket 1"}); !errors.As(err,

@@ -65,13 +65,14 @@ func unerased(err error) error {
 	return err
 }
 
-// readPerson reads FIELD=VALUE, see traffic.CutSource.
+// readPerson reads FIELD=VALUE, see rules.TypedSource.
 func readPerson(text string) (erasure.Person, error) {
 	fields := make([]string, traffic.NumFields)
 	for f := range traffic.NumFields {
 		fields[f] = f.String()
 	}
-	subject, name, value := traffic.CutSource(text)
+	_, _, typed := traffic.CutSource(text)
+	subject, name, value := rules.TypedSource(text)
 	if values, err := subject.Values(); err == nil && len(values) == 1 { // an address with its prefix
 		name, value = values[0].Field, values[0].Value
 	} else if subject != "" {
@@ -90,6 +91,9 @@ func readPerson(text string) (erasure.Person, error) {
 		return erasure.Person{}, &Invalid{Field: "subject", Got: text, Allowed: "a value behind " + name + "="}
 	}
 	p := erasure.Person{Field: field, Value: value}
+	if typed != value {
+		p.Typed = typed
+	}
 	if field != traffic.FieldIP {
 		return p, nil
 	}
@@ -110,7 +114,7 @@ func readPerson(text string) (erasure.Person, error) {
 		return p, &Invalid{Field: "subject", Got: text, Allowed: "a prefix that may be one person's: /24 or longer, of IPv6 /48 or longer"}
 	}
 	p.Prefix = prefix.Masked()
-	p.Value = p.Prefix.String()
+	p.Value, p.Typed = p.Prefix.String(), ""
 	return p, nil
 }
 

@@ -60,6 +60,10 @@ func TestErasesWhoIsNamed(t *testing.T) {
 		"session=\u202e;x":           "\u202e;x",
 		"user=" + `"' OR 1=1 --`:     `"' OR 1=1 --`,
 		"api_key=~notapseudonym&a=b": "~notapseudonym&a=b",
+		"user=p%3Bq":                 "p;q",
+		"user=a\nb":                  "a\ufffdb",
+		"user=a%0Ab":                 "a\ufffdb",
+		"user= a\x1bb ":              "a\ufffdb",
 	} {
 		asked := &named{}
 		_, err := eraserOf(t, asked).Erase(t.Context(), access.Actor{Name: "root", Role: access.Admin},

@@ -251,15 +251,23 @@ func (l *releasing) note(format string, args ...any) {
 	l.report.Notes = append(l.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// look finds the block of the named source or, where none stands under that name, the blocks that contain it. Blocks of an
+// look finds the block of the named source, as it was named or as gates read that, or else the blocks that contain it. Blocks of an
 // older weir, which has written long values whole, are found in the second way.
 func (l *releasing) look(ctx context.Context, away error) (*blocklist.Block, error) {
+	keyed := keyedSubject(l.Subject).Stored()
 	if away != nil {
+		l.report.Subject = keyed
 		return nil, away
 	}
 	block, _, err := l.o.Blocks.Get(ctx, l.report.Subject, l.Rule)
 	if err != nil {
 		return nil, err
+	}
+	if block == nil && keyed != l.report.Subject {
+		l.report.Subject = keyed
+		if block, _, err = l.o.Blocks.Get(ctx, keyed, l.Rule); err != nil {
+			return nil, err
+		}
 	}
 	if block == nil {
 		block = l.offer(ctx, l.report.Subject)

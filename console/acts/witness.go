@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -28,17 +29,15 @@ const witnessTimeout = 5 * time.Second
 // Tell writes the entry of an act, with the question that it is about. What a visitor who is shown pseudonyms has named
 // otherwise is left out: the entry would show him which pseudonym that has.
 func (w *Witness) Tell(r *http.Request, actor access.Actor, act access.Act) error {
-	if access.Changes(r.Method) { // the form says what is done
+	question := r.URL.Query()
+	if access.Changes(r.Method) { // the form says what is done, and the address nothing
 		if err := access.Form(nil, r); err != nil {
 			return err
 		}
+		question, _ = url.ParseQuery(r.PostForm.Get("query")) // what cannot be read is no question: who keeps it refuses it
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), witnessTimeout)
 	defer cancel()
-	question := r.URL.Query()
-	if kept, err := url.ParseQuery(r.PostForm.Get("query")); err == nil && len(kept) > 0 {
-		question = kept
-	}
 	object := "history"
 	if act == access.SaveView {
 		object = "view"
@@ -61,8 +60,12 @@ func (w *Witness) source(actor access.Actor, text string) string {
 	if subject == "" && (field == "" || value == "") {
 		return ""
 	}
-	if _, err := w.Masker.For(actor).ResolveSource(text); err != nil {
+	plain, err := w.Masker.For(actor).ResolveSource(text)
+	if err != nil {
 		return ""
+	}
+	if s, f, v := traffic.CutSource(plain); s == subject && f == field && v == value { // there is no pseudonym in it
+		subject, field, value = rules.TypedSource(text)
 	}
 	if subject == "" {
 		subject = traffic.SubjectOf([]traffic.SubjectValue{{Field: field, Value: value}})

@@ -57,6 +57,11 @@ func TestWhatAWitnessWritesDown(t *testing.T) {
 			"GET /explore.csv"},
 		{"a view", "", "by=rule&source=ip%3D203.0.113.7", access.SaveView, admin, "view of ip=203.0.113.7", "by rule",
 			"POST /explore.csv"},
+		{"a view of everything", "", " ", access.SaveView, admin, "view", "", "POST /explore.csv"},
+		{"a view, and an address that says something else", "by=rule&source=user%3Dzoe", " ", access.SaveView, admin, "view", "",
+			"POST /explore.csv"},
+		{"of a user with a line break", "source=user%3Da%0Ab", "", access.Export, admin, "history of user=a%EF%BF%BDb", "",
+			"GET /explore.csv"},
 		{"a long question", "rule=" + strings.Repeat("é", 400), "", access.Export, admin, "history",
 			"rule " + strings.Repeat("é", 247) + "…", "GET /explore.csv"},
 	} {
@@ -64,8 +69,8 @@ func TestWhatAWitnessWritesDown(t *testing.T) {
 		w := &acts.Witness{Masking: acts.Masking{Masker: masker, Trail: kept}}
 		r := httptest.NewRequest(http.MethodGet, "/explore.csv?"+c.query, nil)
 		if c.form != "" {
-			r = httptest.NewRequest(http.MethodPost, "/explore.csv", strings.NewReader(url.Values{"query": {c.form},
-				"name": {"a name"}}.Encode()))
+			r = httptest.NewRequest(http.MethodPost, "/explore.csv?"+c.query, strings.NewReader(url.Values{
+				"query": {strings.TrimSpace(c.form)}, "name": {"a name"}}.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		}
 		if err := w.Tell(r, c.who, c.act); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -71,6 +72,9 @@ func (c *call) blocks() (f blocklist.Filter, err error) {
 		return f, nil
 	}
 	subject, err := c.mask.ResolveSubject(traffic.Subject(text))
+	if err == nil {
+		subject, err = rules.KeyedSubject(subject)
+	}
 	if err == nil {
 		err = checkSubject(subject)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -134,6 +135,9 @@ func (r *reading) sourceAsked(of string) (wanted history.Source, plain string, s
 			err = errors.New("what the pseudonym stands for is no source")
 		}
 		return refused(err)
+	}
+	if keyed, err := rules.KeyedSubject(subject); err == nil {
+		subject = keyed // as ROUTE and gates read what was typed
 	}
 	return wanted, plain, subject, nil
 }

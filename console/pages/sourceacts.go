@@ -283,12 +283,11 @@ func (p acting) eraseForm(r *http.Request, of string) (*actForm, string, error) 
 	if err != nil {
 		return nil, "", err
 	}
-	_, _, subject, err := see.sourceAsked(of)
+	_, person, subject, err := see.sourceAsked(of)
 	if err != nil {
 		return nil, "", err
 	}
-	values, err := subject.Values()
-	if err != nil || len(values) != 1 || eraseAddress(see, subject, of) == "" {
+	if eraseAddress(see, subject, of) == "" {
 		return nil, "", &badRequest{"of", shown.Text(of),
 			"FIELD=VALUE of one person, such as user=alice or ip=203.0.113.9"}
 	}
@@ -302,7 +301,7 @@ func (p acting) eraseForm(r *http.Request, of string) (*actForm, string, error) 
 			"All of it is done at once, or nothing. With a large history it takes minutes, and goes on when this page is closed; the audit trail tells when it is done.",
 		},
 		Hidden: []param{{"of", of}}, Confirm: "Erase it for good",
-	}, traffic.SourceText(values[0].Field, values[0].Value), nil
+	}, person, nil
 }
 
 func (p acting) erase(w http.ResponseWriter, r *http.Request) error {

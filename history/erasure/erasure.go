@@ -25,7 +25,8 @@ import (
 // Person is one value of one field of an identity: whom history is to forget.
 type Person struct {
 	Field  traffic.Field
-	Value  string       // of ip: an address or prefix, as Prefix says
+	Value  string       // as ROUTE reads it (rules.TypedSource); of ip: an address or prefix, as Prefix says
+	Typed  string       // as it was typed, where that differs: records of format 3 have it so
 	Prefix netip.Prefix // of ip alone
 }
 
@@ -44,6 +45,8 @@ type Request struct {
 
 // Done is what was erased, or would be, and what stays.
 type Done struct {
+	// Subject is who was read from what was typed.
+	Subject traffic.Subject `json:"subject"`
 	// Pseudonym stands for the person in the audit trail: a hash under the secret of the deployment, the same for the same person.
 	Pseudonym string  `json:"pseudonym" mask:"-"`
 	DryRun    bool    `json:"dry_run"`
@@ -95,7 +98,8 @@ func (e *Eraser) Erase(ctx context.Context, r Request) (Done, error) {
 	}
 	var done Done
 	err = e.db.Transact(ctx, "erasing a person", func(tx pgx.Tx) error {
-		w := work{tx: tx, person: r.Person, done: Done{Pseudonym: r.Person.pseudonym(secret[:]), DryRun: r.DryRun, Erased: []Count{}, Left: []Left{}, Blocks: []Block{}}}
+		w := work{tx: tx, person: r.Person, done: Done{Subject: r.Person.subject(), Pseudonym: r.Person.pseudonym(secret[:]),
+			DryRun: r.DryRun, Erased: []Count{}, Left: []Left{}, Blocks: []Block{}}}
 		if err := w.run(ctx, &r); err != nil {
 			return err
 		}
@@ -187,36 +191,38 @@ func (p *Person) column() string {
 	return p.Field.String()
 }
 
+// values are the value and, where it was typed in another way, that.
+func (p *Person) values() []string {
+	if p.Typed == "" || p.Typed == p.Value {
+		return []string{p.Value}
+	}
+	return []string{p.Value, p.Typed}
+}
+
+// subject is the person as weir writes sources.
+func (p *Person) subject() traffic.Subject {
+	return traffic.SubjectOf([]traffic.SubjectValue{{Field: p.Field.String(), Value: p.Value}})
+}
+
 // forms are the spellings of the value in rows.
-func (p *Person) forms() []string {
-	forms := []string{traffic.Printable(p.Value)}
-	if traffic.StoredAsDigest(p.Value) {
-		forms = append(forms, string(traffic.AppendStoredValue(nil, p.Value)))
+func (p *Person) forms() (forms []string) {
+	for _, value := range p.values() {
+		forms = append(forms, traffic.Printable(value))
+		if traffic.StoredAsDigest(value) {
+			forms = append(forms, string(traffic.AppendStoredValue(nil, value)))
+		}
 	}
 	return forms
 }
 
 // parts are how a subject may write the value: those that have no columns, of blocks and of the audit trail.
-func (p *Person) parts() []string {
-	if p.Field == traffic.FieldIP {
-		return []string{"ip=" + strings.NewReplacer("/", "%2F", ":", "%3A").Replace(p.Prefix.String())}
-	}
-	id := traffic.Identity{}
-	switch p.Field {
-	case traffic.FieldDevice:
-		id.Device = p.Value
-	case traffic.FieldUser:
-		id.User = p.Value
-	case traffic.FieldAPIKey:
-		id.APIKey = p.Value
-	default:
-		id.Session = p.Value
-	}
-	written, _ := traffic.MakeSubject(&id, []traffic.KeyField{{Field: p.Field}})
-	parts := []string{string(written)}
-	for _, more := range []traffic.Subject{written.Stored(), written.WithDigests()} {
-		if !slices.Contains(parts, string(more)) {
-			parts = append(parts, string(more))
+func (p *Person) parts() (parts []string) {
+	for _, value := range p.values() {
+		written := traffic.SubjectOf([]traffic.SubjectValue{{Field: p.Field.String(), Value: value}})
+		for _, form := range []traffic.Subject{written, written.Stored(), written.WithDigests()} {
+			if !slices.Contains(parts, string(form)) {
+				parts = append(parts, string(form))
+			}
 		}
 	}
 	return parts

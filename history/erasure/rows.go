@@ -111,8 +111,12 @@ func (w *work) mentions() (condition string, arg any) {
 	case p.Field == traffic.FieldIP:
 		return "position($1 IN array_to_string(samples, ' ')) > 0", p.Prefix.Addr().String()
 	}
-	text, _ := json.Marshal(traffic.Printable(p.Value)) // a string always encodes
-	return "position($1 IN array_to_string(samples, ' ')) > 0", strings.Trim(string(text), `"`)
+	var written []string
+	for _, value := range p.values() {
+		text, _ := json.Marshal(traffic.Printable(value)) // a string always encodes
+		written = append(written, strings.Trim(string(text), `"`))
+	}
+	return "EXISTS (SELECT FROM unnest($1::text[]) v WHERE position(v IN array_to_string(samples, ' ')) > 0)", written
 }
 
 // in reports whether a sample is of a request of the person.
@@ -121,18 +125,20 @@ func (p *Person) in(sample string) bool {
 	if json.Unmarshal([]byte(sample), &s) != nil {
 		return strings.Contains(sample, p.Value) // what it says is not known
 	}
+	own := ""
 	switch p.Field {
 	case traffic.FieldIP:
 		a, err := netip.ParseAddr(s.IP)
 		return err == nil && p.Prefix.Contains(a.Unmap())
 	case traffic.FieldDevice:
-		return s.Device == traffic.Printable(p.Value)
+		own = s.Device
 	case traffic.FieldUser:
-		return s.User == traffic.Printable(p.Value)
+		own = s.User
 	case traffic.FieldSession:
-		return s.Session == traffic.Printable(p.Value)
+		own = s.Session
 	}
-	return false // of an API key a sample has the end alone
+	// Of an API key a sample has the end alone.
+	return own != "" && slices.ContainsFunc(p.values(), func(value string) bool { return own == traffic.Printable(value) })
 }
 
 // decisions deletes what was decided about the person's blocks, but for what is in force: Redis is rebuilt from it.

@@ -364,7 +364,7 @@ func (w *work) views(ctx context.Context, also []string) error {
 // pseudonym.
 func (p *Person) asked(source string, also []string) bool {
 	bare := strings.TrimPrefix(source, p.Field.String()+"=")
-	if bare == p.text() || bare == p.Value || slices.Contains(also, bare) {
+	if bare == p.text() || slices.Contains(p.values(), bare) || slices.Contains(also, bare) {
 		return true
 	}
 	if p.Field == traffic.FieldIP {

@@ -6,9 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history/erasure"
+	"github.com/weirhq/weir/traffic"
 )
 
 func (p *Program) erase() *cobra.Command {
@@ -40,7 +42,7 @@ It says what was erased, what stays, and why. It releases nobody: where blocks h
 		if p.Format == "json" {
 			return p.WriteJSON(done)
 		}
-		_, err = p.Stdout.Write([]byte(p.erasure(&done)))
+		_, err = p.Stdout.Write([]byte(about(args[0], done.Subject) + p.erasure(&done)))
 		return err
 	})
 	act = p.Acts(c)
@@ -65,6 +67,22 @@ func (p *Program) progress() func(string) {
 		}
 		said = step
 	}
+}
+
+// about says who was read from what was typed: a source may be typed as weir writes it, with %3B for a semicolon, and a person may be
+// called what looks like that.
+func about(typed string, read traffic.Subject) string {
+	values, err := read.Values()
+	if err != nil || len(values) == 0 { // of a server that does not tell
+		return ""
+	}
+	text := fmt.Sprintf("about %s %q\n", values[0].Field, values[0].Value)
+	if _, field, value := traffic.CutSource(typed); field != "" && typed != field+"="+value {
+		_, literal, _ := strings.Cut(typed, "=")
+		text += fmt.Sprintf("  as %%XX stands for a byte in a source; for %s %q itself type %s\n", field, literal,
+			subject.Quoted(traffic.SourceText(field, literal)))
+	}
+	return text
 }
 
 func (p *Program) erasure(done *erasure.Done) string {
