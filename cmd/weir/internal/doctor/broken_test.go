@@ -111,6 +111,8 @@ func rowsOfServers() []row {
 			w.processes = processesOf(0, 0)
 			w.processes[1].Offsets = nil
 		}, "clock of run-1", Warn, "in a way that this build does not read", "newest build", nil},
+		{"more processes than are listed", func(w *world) { w.processes, w.unlisted = processesOf(0, 0), 205 },
+			"clocks of processes", Warn, "205 processes more are not looked at", "weir_clock_offset_seconds", nil},
 		{"no process", func(*world) {}, "clocks of processes", OK, "none has told of itself", "", nil},
 		clock("all but right", 300*time.Millisecond, OK, "ahead of this machine's"),
 		{"standby", func(w *world) { w.postgres.Replica = true }, "postgres", Fail, "it is a standby and takes no writes", "name its primary", nil},

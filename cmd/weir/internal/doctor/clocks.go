@@ -48,15 +48,15 @@ func (h historyUse) lookAtProcesses(ctx context.Context) []Finding {
 	if !h.e.migrated() {
 		return nil
 	}
-	all, err := h.e.history.Partitions.Processes(ctx, processesWithin)
+	all, of, err := h.e.history.Partitions.Processes(ctx, processesWithin)
 	if err != nil {
 		return []Finding{failed("clocks of processes", err, "see PostgreSQL's log, and the grants in docs/security.md")}
 	}
-	return judgeProcesses(all)
+	return judgeProcesses(all, of)
 }
 
-// judgeProcesses sums up those that agree with their stores, and gives each other one a line.
-func judgeProcesses(all []partitions.Process) (found []Finding) {
+// judgeProcesses sums up those that agree with their stores, and gives each other one a line. all are the worst of so many.
+func judgeProcesses(all []partitions.Process, of int) (found []Finding) {
 	const name = "clocks of processes"
 	agree, doing, more := 0, map[string]int{}, 0
 	for i := range all {
@@ -84,6 +84,10 @@ func judgeProcesses(all []partitions.Process) (found []Finding) {
 	}
 	if more > 0 {
 		found = append(found, failing(name, clockRemedy, "%d more like these", more))
+	}
+	if left := of - len(all); left > 0 {
+		found = append(found, warning(name, "see weir_clock_offset_seconds of each process",
+			"%s are not looked at: those that are have the clocks that are the furthest away", workers(left)+" more"))
 	}
 	if len(all) == 0 {
 		return []Finding{fine(name, "none has told of itself within a minute: none runs, or it is of a build before")}

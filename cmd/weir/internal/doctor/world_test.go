@@ -58,6 +58,7 @@ type world struct {
 	gates      blocklist.GateListing
 	others     []blocklist.OtherGates
 	processes  []partitions.Process
+	unlisted   int   // processes beside them
 	cut        bool  // not all keys were looked through for others
 	flushed    bool  // Redis has no epoch
 	enforcers  int   // members of the group of enforce
@@ -183,7 +184,7 @@ func (w *world) findings() []Finding {
 	found = append(found, judgeEpoch("redis cache:6379", "weir:v1:epoch", !w.flushed, w.enforcers))
 	found = append(found, judgeGates(&w.gates, w.routing.Identity.Fingerprint(), w.build)...)
 	found = append(found, judgeOtherGates(w.others, !w.cut, "weir")...)
-	found = append(append(found, w.lookAtClocks(ctx)...), judgeProcesses(w.processes)...)
+	found = append(append(found, w.lookAtClocks(ctx)...), judgeProcesses(w.processes, len(w.processes)+w.unlisted)...)
 	for stage, p := range w.stages {
 		topic := map[string]string{ingest.StageDetect: w.names.Keyed}[stage]
 		found = append(found, w.judgeStage("stage "+stage, stageWork{stage, stage, topic}, *p))
