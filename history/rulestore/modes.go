@@ -40,6 +40,7 @@ type ModeChange struct {
 	Check func(r *Rule) error
 
 	goesOn bool // the blocks of the present generation go on to hold
+	quiet  bool // there is no entry of the audit trail
 }
 
 // checked asks a check, where there is one.
@@ -216,8 +217,10 @@ func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange,
 		return err
 	}
 	r.Changed, entry.After = r.Changed.UTC(), r.stands()
-	if err := audit.Write(ctx, tx, entry); err != nil {
-		return err
+	if !c.quiet {
+		if err := audit.Write(ctx, tx, entry); err != nil {
+			return err
+		}
 	}
 	if err := s.db.Notify(ctx, tx, modesTopic(), c.Rule); err != nil {
 		return err

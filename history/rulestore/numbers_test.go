@@ -281,3 +281,32 @@ func TestAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestStrangersAreCounted: a rule that somebody else writes to Redis again and again is switched off each time, and does not fill the
+// audit trail; nor does one that is known, but where it is stopped.
+func TestStrangersAreCounted(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Publish(t, rules.Format{Name: "weir"})
+	b.Apply(t, historytest.Document("flood"))
+	repeats := new(rulestore.Repeats)
+	for i := range 12 {
+		lost := rules.ModeState{Rule: "lost", Mode: rules.ModeBlock, Generation: 1}
+		known := only(t, b)
+		known.Generation++
+		done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: []rules.ModeState{lost, known}, Repeats: repeats}, "weir", "", "")
+		if err != nil || len(done.Strangers) != 1 || done.Strangers[0].Mode != rules.ModeOff || len(done.Rules) != 1 {
+			t.Fatalf("time %d: %+v, %v", i, done, err)
+		}
+	}
+	for object, want := range map[string]int{"numbers": 2, "rule flood": 3} {
+		entries, err := b.Audit.Of(t.Context(), object, 0)
+		if err != nil || len(entries) != want {
+			t.Errorf("%s has %d entries, %v, want %d", object, len(entries), err, want)
+		}
+		if object == "numbers" && (!strings.Contains(entries[0].Detail, "the like was done 10 times more since ") ||
+			strings.Contains(entries[1].Detail, "times more") || !strings.Contains(entries[1].Detail, "rule lost: Redis knew it")) {
+			t.Errorf("the entries say %q and %q", entries[0].Detail, entries[1].Detail)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,6 +20,8 @@ type Named struct {
 	Modes   []rules.ModeState // as Redis has them
 	Never   int64             // revision of the never-block list in Redis
 	Routing int64             // greatest routing version of the live stream in the commits of Kafka
+	// Repeats, where it is set, keeps modes that come again and again from filling the audit trail.
+	Repeats *Repeats
 }
 
 // Overtaken is what a rule store that had come back older has made of it.
@@ -82,6 +85,8 @@ func given(number, floor int64) bool { return number <= max(rules.MostGiven, flo
 // gave is left as it is and named by the error; the rest is done.
 func (s *Store) Overtake(ctx context.Context, named Named, by, via, decided string) (done Overtaken, err error) {
 	var never error
+	var repeat repeated
+	var now time.Time
 	err = s.db.Transact(ctx, "comparing numbers with those that others name", func(tx pgx.Tx) error {
 		floor, err := begin(ctx, tx)
 		if err != nil {
@@ -96,10 +101,17 @@ func (s *Store) Overtake(ctx context.Context, named Named, by, via, decided stri
 		if o.done.Floor, err = raiseFloor(ctx, tx, o.top); err != nil {
 			return err
 		}
+		if o.now, err = clock(ctx, tx); err != nil {
+			return err
+		}
+		o.repeat = named.Repeats.look(o.names(), o.now)
 		err = o.raise(ctx, floor)
-		done = o.done
+		done, repeat, now = o.done, o.repeat, o.now
 		return err
 	})
+	if err == nil {
+		named.Repeats.done(repeat, now)
+	}
 	return done, cmp.Or(err, never)
 }
 
@@ -114,7 +126,23 @@ type overtaking struct {
 	routing *rules.Routing    // to be stored once more; nil: it is not behind
 	top     int64             // of all that is ahead of the store; 0: nothing is
 	never   []error           // of numbers that weir never gave
+	now     time.Time         // of the database
+	repeat  repeated
 	done    Overtaken
+}
+
+// names are the rules that are overtaken; none where something else is, too, of which each time is told.
+func (o *overtaking) names() (names []string) {
+	if o.routing != nil || o.named.Never > 0 {
+		return nil
+	}
+	for i := range o.redis {
+		names = append(names, o.redis[i].Rule)
+	}
+	for i := range o.done.Strangers {
+		names = append(names, o.done.Strangers[i].Rule)
+	}
+	return names
 }
 
 // compare finds what is ahead of the store.
@@ -189,6 +217,7 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 		if r.Mode.Blocks() && !one.Redis.Mode.Blocks() && c.Rule != o.decided {
 			c.Mode = rules.ModeShadow
 		}
+		c.quiet = o.repeat.quiet && c.Mode == r.Mode
 		c.Reason = fmt.Sprintf("Redis had generation %d (%s), the rule store %d (%s)", one.Redis.Generation,
 			one.Redis.Mode, r.Generation, r.Mode)
 		if err := o.s.storeMode(ctx, o.tx, r, c, audit.Entry{Action: "raise-numbers", Before: stood}); err != nil {
@@ -215,10 +244,17 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 			return err
 		}
 	}
+	if o.repeat.quiet {
+		return nil
+	}
+	lines := few(o.done.Lines())
+	if o.repeat.count != "" {
+		lines += "; " + o.repeat.count
+	}
 	return audit.Write(ctx, o.tx, audit.Entry{
 		Actor: o.by, Via: o.via, Action: "raise-numbers", Object: "numbers",
 		Reason: "other stores name later numbers than the rule store had",
-		Detail: few(o.done.Lines()), Before: fmt.Sprint(before), After: fmt.Sprint(o.done.Floor)})
+		Detail: lines, Before: fmt.Sprint(before), After: fmt.Sprint(o.done.Floor)})
 }
 
 // fewLines bounds an entry of the audit trail: somebody else may have written thousands of modes.

@@ -172,8 +172,9 @@ func lostNever(ctx context.Context, redis *blocklist.Store, h *history.Store, un
 // overtaking numbers the modes of the rule store above those that Redis has later than it, and stops rules that it does
 // not know.
 func overtaking(store *rulestore.Store) func(context.Context, []rules.ModeState) ([]string, []rules.ModeState, error) {
+	repeats := new(rulestore.Repeats)
 	return func(ctx context.Context, ahead []rules.ModeState) ([]string, []rules.ModeState, error) {
-		done, err := store.Overtake(ctx, rulestore.Named{Modes: ahead}, rulestore.ByWeir, "", "")
+		done, err := store.Overtake(ctx, rulestore.Named{Modes: ahead, Repeats: repeats}, rulestore.ByWeir, "", "")
 		return done.Lines(), done.Strangers, err
 	}
 }

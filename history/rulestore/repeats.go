@@ -1,0 +1,85 @@
+package rulestore
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// repeatsWindow is how long what was told in the audit trail is counted there when it comes again.
+	repeatsWindow = time.Hour
+	// mostTold bounds the rules of a window that get an entry of their own: names cost nothing to whoever writes to Redis.
+	mostTold = 100
+)
+
+// Repeats remembers what a process has told of overtaken modes in the audit trail. Somebody else who may write to Redis can have a rule
+// switched off every two seconds: the first time is an entry, and then each tenth, hundredth and so on of an hour, with the number.
+// The zero value remembers nothing. It is safe for concurrent use.
+type Repeats struct {
+	mu    sync.Mutex
+	since time.Time // when the window began
+	told  map[string]bool
+	n     int // overtakings without an entry of their own in the window
+	next  int // n at which an entry tells the number
+}
+
+// repeated is what an overtaking is in the light of those before.
+type repeated struct {
+	names []string // of rules
+	fresh bool     // it tells of a rule that no entry of the window tells of
+	quiet bool     // it gets no entry
+	count string   // what its entry says of those that had none; empty: there were none
+}
+
+// look says what an overtaking of rules is. Nothing is remembered until it is done.
+func (p *Repeats) look(names []string, now time.Time) repeated {
+	r := repeated{names: names, fresh: true}
+	if p == nil || len(names) == 0 {
+		return r
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.n
+	if now.Sub(p.since) < repeatsWindow {
+		if r.fresh = len(p.told) < mostTold && p.lacks(names); !r.fresh {
+			n++
+			r.quiet = n < p.next
+		}
+	}
+	if n > 0 && !r.quiet {
+		r.count = fmt.Sprintf("the like was done %d times more since %s", n, p.since.UTC().Format(time.RFC3339))
+	}
+	return r
+}
+
+// lacks reports whether one of names was not told of.
+func (p *Repeats) lacks(names []string) bool {
+	for _, name := range names {
+		if !p.told[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// done remembers an overtaking that was stored.
+func (p *Repeats) done(r repeated, now time.Time) {
+	if p == nil || len(r.names) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.since) >= repeatsWindow {
+		p.since, p.told, p.n, p.next = now, map[string]bool{}, 0, 10
+	} else if !r.fresh {
+		if p.n++; p.n >= p.next {
+			p.next *= 10
+		}
+	}
+	for _, name := range r.names {
+		if len(p.told) < mostTold {
+			p.told[name] = true
+		}
+	}
+}
