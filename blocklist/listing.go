@@ -74,6 +74,8 @@ type Listing struct {
 	Items      []Listed
 	Unreadable int  // keys that this build cannot read
 	Cut        bool // the search ended early: there may be more
+	// Foreign says whose Redis is, where whoever made the listing knows it to be another installation's.
+	Foreign string
 }
 
 // List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for

@@ -153,11 +153,21 @@ type ForeignError struct {
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s belongs to installation %q (since %s, by %q), and this one is %s: two installations "+
-		"would take each other's blocks and modes for their own; "+
-		"give this one another Redis, database or namespace, or, where this Redis is to be its own from now on: "+
-		"weir migrate --take-redis",
-		e.Place, e.Owner.Installation, e.Owner.Since.Std().UTC().Format(time.RFC3339), e.Owner.By, e.Mine)
+	return e.Place + " " + e.whose() + ": two installations would take each other's blocks and modes for their own; " +
+		"give this one another Redis, database or namespace, or, where this Redis is to be its own from now on: " +
+		"weir migrate --take-redis"
+}
+
+// whose names both installations, whatever somebody has written there.
+func (e *ForeignError) whose() string {
+	return fmt.Sprintf("belongs to installation %.100q (since %s, by %.100q), and this one is %s",
+		e.Owner.Installation, e.Owner.Since.Std().UTC().Format(time.RFC3339), e.Owner.By, e.Mine)
+}
+
+// Means says whose Redis is, without its address, and what that means for who looks at it.
+func (e *ForeignError) Means() string {
+	return e.whose() + ": ENFORCE of this one stands still there and blocks nobody anew, and the blocks, modes and gates that are there " +
+		"are not this installation's"
 }
 
 // Public is what may be read by who asks without a password: it has addresses and names, and no secret.

@@ -19,6 +19,8 @@ type Pulse struct {
 	Stages []StageLag
 	// Unknown names the counters that cannot be known where the pulse is taken: see CounterHits. They are 0 then.
 	Unknown []string
+	// Foreign says whose Redis is, where it is another installation's; empty where it is not, or that is not known.
+	Foreign string
 	// Problems are shown as they are, to everybody who can open the page: they should name no password.
 	Problems []Problem
 	// Gates are those that have told of themselves lately. GatesUnknown: they cannot be asked for.

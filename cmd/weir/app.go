@@ -195,6 +195,23 @@ func (a *app) withRedis(ctx context.Context, c *config.Config, work func(r *bloc
 	return work(r)
 }
 
+// ruleInRedis finds out whether gates know a rule of that name, of which there is no block.
+func ruleInRedis(ctx context.Context, r *blocklist.Store, rule string) error {
+	modes, err := r.Modes(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, m := range modes {
+		if m.Rule == rule {
+			return nil
+		}
+		names = append(names, m.Rule)
+	}
+	slices.Sort(names)
+	return usage.Unknown("rule", rule, names, "weir rules list shows the rules")
+}
+
 // knownRule finds out whether a stream has, or had, a rule. A rule that was removed still has a history.
 func (s *store) knownRule(ctx context.Context, stream, rule string) error {
 	names, err := s.Rules.Names(ctx, stream)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,6 +123,7 @@ subject in single quotes, in which a shell finds nothing.`,
 				if err != nil {
 					return err
 				}
+				found.Foreign = service.Foreign(cmd.Context(), c, r, a.quietLogger(c))
 				if filter.Rule != "" && len(found.Items) == 0 && !rules.IsByHand(filter.Rule) {
 					if err := ruleInRedis(cmd.Context(), r, filter.Rule); err != nil {
 						return err
@@ -139,23 +139,6 @@ subject in single quotes, in which a shell finds nothing.`,
 	return c
 }
 
-// ruleInRedis finds out whether gates know a rule of that name, of which there is no block.
-func ruleInRedis(ctx context.Context, r *blocklist.Store, rule string) error {
-	modes, err := r.Modes(ctx)
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, m := range modes {
-		if m.Rule == rule {
-			return nil
-		}
-		names = append(names, m.Rule)
-	}
-	slices.Sort(names)
-	return usage.Unknown("rule", rule, names, "weir rules list shows the rules")
-}
-
 func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	items := found.Items
 	if limit > 0 && len(items) > limit {
@@ -168,6 +151,9 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT",
 		"BY", "REASON"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
+	if found.Foreign != "" {
+		fmt.Fprintf(o.Stderr, "weir: Redis %s\n", terminal.Safe(found.Foreign))
+	}
 	if found.Cut {
 		fmt.Fprintln(o.Stderr, "weir: Redis holds more than the server reads: without --server all are listed")
 	}

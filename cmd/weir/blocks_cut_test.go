@@ -36,12 +36,15 @@ func TestAServerThatHasNotReadAll(t *testing.T) {
 		return outcome{code, out.String(), errs.String()}
 	}
 	for _, cut := range []bool{false, true} {
-		page.Cut = cut
+		page.Cut, page.Foreign = cut, map[bool]string{true: "belongs to installation \"staging\""}[cut]
 		page.Items = []api.Block{{Listed: blocklist.Listed{Subject: "ip=192.0.2.7%2F32", Rule: "login-burst",
 			Block: &block}}}
 		if o := weir("blocks", "list"); o.code != exitOK || strings.Contains(o.stderr,
 			"holds more than the server reads") != cut || !strings.Contains(o.stdout, "192.0.2.7") {
 			t.Errorf("cut %v, a list: %+v", cut, o)
+		}
+		if o := weir("blocks", "list"); strings.Contains(o.stderr, "Redis belongs to installation \"staging\"") != cut {
+			t.Errorf("of the Redis of another installation a list says %q", o.stderr)
 		}
 		o := weir("blocks", "release", "00000000", "--reason", "tests")
 		if refused := strings.Contains(o.stderr, "several blocks have, or may have,"); refused != cut ||

@@ -7,11 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/doctor"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
 )
 
 // otherServer is the address of somebody who answers whatever is asked with the same bytes, and hangs up.
@@ -93,8 +96,29 @@ func configurationMistakes(keyed string) []mistake {
 		{"another database of Redis", func(_ *testing.T, b *bed, redis *miniredis.Miniredis) {
 			b.set("--redis-url", "redis://"+redis.Addr()+"/5")
 		}, "redis namespace", "database 5", "redis.url", nil},
+		{"a Redis of another installation", func(t *testing.T, b *bed, redis *miniredis.Miniredis) {
+			b.set("--redis-url", "redis://"+redis.Addr()+"/6")
+			ownedBy(t, "redis://"+redis.Addr()+"/6", b.flag("--namespace"), "staging")
+			if o := b.weir("blocks", "list"); o.code != exitOK || !strings.Contains(o.stderr, `Redis belongs to installation "staging"`) {
+				t.Errorf("weir blocks list says of it: %+v", o)
+			}
+		}, "redis namespace", "belongs to installation \"staging\" (since ", "--take-redis", nil},
 		{"other partitions", set("kafka.partitions.keyed=16"), "stream live", "the configuration says 16 keyed ones",
 			"correct kafka.partitions.keyed", []string{"topic " + keyed}},
+	}
+}
+
+// ownedBy makes a namespace in Redis that of an installation.
+func ownedBy(t *testing.T, url, namespace, installation string) {
+	t.Helper()
+	store, err := blocklist.Connect(blocklist.Server{URL: url}, namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := blocklist.NewOwnership(store).Take(t.Context(), blocklist.Owner{Installation: installation, Since: traffic.At(time.Now()),
+		By: "weir migrate on another host"}); err != nil {
+		t.Fatal(err)
 	}
 }
 

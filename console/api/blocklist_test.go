@@ -28,6 +28,7 @@ import (
 
 // manyBlocks stands in for a Redis with so many blocks, some of which, one in so many, were released before.
 type manyBlocks struct {
+	foreign       string // whose Redis is
 	blocks, every int
 
 	mu    sync.Mutex
@@ -98,7 +99,7 @@ func listing(t testing.TB, m *manyBlocks) http.Handler {
 	a, err := api.New(api.Options{
 		Acts: &prompt{asked: make(chan postgres.Lane,
 			100)}, Masker: masker, Changed: blocks.Forget, Witness: struct{ access.Witness }{},
-		Logger: slog.New(slog.DiscardHandler), Registerer: registry, Health: func() api.Health { return api.Health{} },
+		Logger: slog.New(slog.DiscardHandler), Registerer: registry, Health: func() api.Health { return api.Health{Foreign: m.foreign} },
 		Reader: &api.Reader{
 			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
 			Blocks: blocks, Explorer: struct{ api.Explorer }{}, Teller: struct{ api.Teller }{},
@@ -185,9 +186,12 @@ func TestListingsOf300kBlocksAreOneReading(t *testing.T) {
 
 // Pages give each item once, in the order of what is shown, whatever is asked for and wherever a page ends.
 func TestPagesOfAListing(t *testing.T) {
-	m := &manyBlocks{blocks: 21, every: 7}
+	m := &manyBlocks{blocks: 21, every: 7, foreign: `belongs to installation "staging"`}
 	handler := listing(t, m)
 	for _, who := range []string{"vera", "anna"} {
+		if page, err := blockPage(handler, who, nil); err != nil || page.Foreign != m.foreign {
+			t.Errorf("%s is told %q of whose Redis is, %v", who, page.Foreign, err)
+		}
 		for _, tt := range []struct {
 			name  string
 			q     url.Values

@@ -37,6 +37,8 @@ type Health struct {
 	// Gates are those that have told Redis of themselves within 30 s, ascending by instance. Those of builds before do
 	// not.
 	Gates []HealthGate `json:"gates"`
+	// Foreign says whose Redis is, where it is another installation's: ENFORCE stands still then.
+	Foreign string `json:"foreign_redis,omitempty" mask:"line"`
 	// Unknown says what this process cannot know.
 	Unknown []string `json:"unknown,omitempty" mask:"-"`
 }

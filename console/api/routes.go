@@ -205,4 +205,6 @@ type BlockPage struct {
 	Total      int  `json:"total"`      // of all pages, of what was read
 	Unreadable int  `json:"unreadable"` // keys that this build cannot read
 	Cut        bool `json:"cut"`        // Redis holds more than is read: of these, and of what was asked for perhaps
+	// Foreign says whose Redis is, where it is another installation's, whose blocks these are then
+	Foreign string `json:"foreign_redis,omitempty" mask:"line"`
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -52,6 +53,20 @@ func TestPagesSayThatNotAllBlocksWereRead(t *testing.T) {
 			if strings.Contains(body, text) {
 				t.Errorf("%s says %q, and all was read", address, text)
 			}
+		}
+	}
+}
+
+// TestPagesSayWhoseRedisIs: pages that show blocks say that they are another installation's, and nothing else of Redis.
+func TestPagesSayWhoseRedisIs(t *testing.T) {
+	s := newScene()
+	const whose = "belongs to installation staging"
+	s.pulse.Foreign, s.pulse.Problems = whose, []console.Problem{{Part: "Redis", Detail: whose}}
+	p := newPages(t, s.options())
+	for _, address := range []string{"/blocks", "/", "/health", "/rules/login-stuffing", "/explore"} {
+		_, body, _ := get(t, p, admin(), address)
+		if !strings.Contains(body, whose) || strings.Contains(body, "does not answer") || strings.Contains(body, "than pages read") {
+			t.Errorf("%s does not say whose Redis is alone", address)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (p *Pages) health(w http.ResponseWriter, r *http.Request) error {
 		Rules:        len(see.Rules), Blocks: len(see.Blocks), BlocksCut: see.cut, Command: p.o.Command + " doctor",
 		Partitions: see.forms,
 	}
-	if see.redis != "" {
+	if see.short {
 		v.Problems = append(v.Problems, redisProblem(see))
 	}
 	for _, s := range v.Stages {

@@ -146,7 +146,7 @@ func (p *Pages) problems(see *reading) ([]console.Problem, int64) {
 		lag += s.Records
 	}
 	found := slices.Clone(access.Show(see.mask, pulse.Problems))
-	if see.redis != "" && !slices.ContainsFunc(found, func(one console.Problem) bool { return one.Part == "Redis" }) {
+	if see.short && !slices.ContainsFunc(found, func(one console.Problem) bool { return one.Part == "Redis" }) {
 		found = append(found, redisProblem(see))
 	}
 	return found, lag

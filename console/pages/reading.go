@@ -33,7 +33,8 @@ type reading struct {
 	now      traffic.Time
 	commands shown.Commands
 	forms    bool   // people can act here: pages have forms in place of commands
-	redis    string // why blocks are missing: Redis cannot be asked, or holds more than was read; empty: none is
+	redis    string // what is to be known of blocks that are shown or missing: whose Redis is, that it cannot be asked, or holds more
+	short    bool   // not all, or nothing, was read of Redis
 	cut      bool   // Redis holds more blocks or releases than was read
 }
 
@@ -49,6 +50,7 @@ type lately struct {
 	now   traffic.Time
 	found *standing.Standing
 	redis string
+	short bool // not all, or nothing, was read of Redis
 	cut   bool
 }
 
@@ -80,13 +82,17 @@ func (p *Pages) standing(ctx context.Context) (*reading, error) {
 			"The page of a source or a block asks Redis for it.",
 			len(listed.Items))
 	}
+	l.short = l.redis != ""
+	if foreign := p.o.Pulse().Foreign; foreign != "" {
+		l.redis = strings.TrimSpace("Redis " + shown.Text(foreign) + ". " + l.redis)
+	}
 	l.found, l.now, l.at, l.took = standing.At(now, all, listed.Items), now, time.Now(), time.Since(begun)
 	return l.reading(), nil
 }
 
 // reading is what every visitor is shown of it.
 func (l *lately) reading() *reading {
-	return &reading{Standing: l.found, now: l.now, redis: l.redis, cut: l.cut}
+	return &reading{Standing: l.found, now: l.now, redis: l.redis, short: l.short, cut: l.cut}
 }
 
 // askRedis asks for what one source has, by one rule or by any, where more stands there than was read.

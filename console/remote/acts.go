@@ -269,7 +269,7 @@ func (c *Client) Blocklist(ctx context.Context, filter blocklist.Filter) (blockl
 			}
 			found.Items = append(found.Items, b.Listed)
 		}
-		found.Cut = found.Cut || page.Cut
+		found.Cut, found.Foreign = found.Cut || page.Cut, page.Foreign
 		if found.Unreadable = page.Unreadable; page.Next == "" {
 			return found, nil
 		}

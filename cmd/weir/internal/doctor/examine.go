@@ -25,7 +25,7 @@ import (
 // what the rounds before have found.
 //
 //	configuration   Kafka   Redis   PostgreSQL      who is there?
-//	        topics   stream, rules, modes           what do they hold?
+//	topics   stream, rules, modes   whose Redis?    what do they hold?
 //	gates   stages   partitions   events   dead letters     does it work?
 //	                 clocks
 type examination struct {
@@ -48,6 +48,7 @@ type examination struct {
 	stream   *streams.Stream      // nil: not known
 	routing  *rules.Routing       // nil: not known
 	modes    map[string]rules.ModeState
+	foreign  *blocklist.ForeignError // Redis is another installation's; nil: it is not, as far as that is known
 }
 
 // doctorCheck is one thing to look at.
@@ -109,9 +110,9 @@ func Examine(ctx context.Context, c *config.Config, build string, events int) ([
 func (e *examination) run(ctx context.Context) []Finding {
 	return inRounds(ctx, [][]doctorCheck{
 		{{"configuration", e.lookAtConfiguration}, {"kafka", e.lookAtKafka}, {"redis", e.lookAtRedis}, {"postgres", e.lookAtPostgres}},
-		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
+		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}, {redisNamespace, redisUse{e}.lookAtOwner}},
 		{
-			{"redis namespace", redisUse{e}.lookAtEpoch}, {"modes in redis", redisUse{e}.lookAtModes}, {"gates",
+			{redisNamespace, redisUse{e}.lookAtEpoch}, {"modes in redis", redisUse{e}.lookAtModes}, {"gates",
 				redisUse{e}.lookAtGates},
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks},
 			{"clocks of processes", historyUse{e}.lookAtProcesses}, {"stages", e.lookAtStages},

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,22 +29,40 @@ const shownBuilds = 5
 // redisUse is the part of an examination that is about who uses this Redis.
 type redisUse struct{ *examination }
 
-// lookAtEpoch says whether this Redis is the one that ENFORCE writes to.
-func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
-	if e.cache == nil {
+// redisNamespace is the check that says whose the namespace in Redis is.
+const redisNamespace = "redis namespace"
+
+// lookAtOwner says whose Redis is, where it is another installation's. What that one has there is not judged then.
+func (e redisUse) lookAtOwner(ctx context.Context) []Finding {
+	if e.cache == nil || !e.migrated() {
 		return nil
 	}
-	const name = "redis namespace"
-	if e.migrated() {
-		mine, err := e.history.Streams.Installation(ctx)
-		if err == nil {
-			err = blocklist.NewOwnership(e.redis).RefuseForeign(ctx, mine)
-		}
-		if err != nil {
-			return []Finding{failed(name, err, "give each installation a Redis, a database or a namespace of its "+
-				"own; weir migrate --take-redis makes this one this installation's")}
-		}
+	mine, err := e.history.Streams.Installation(ctx)
+	if err == nil {
+		err = blocklist.NewOwnership(e.redis).RefuseForeign(ctx, mine)
 	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e.foreign):
+		return []Finding{judgeOwner(e.foreign)}
+	}
+	return []Finding{failed(redisNamespace, err, ownRedis)}
+}
+
+const ownRedis = "give each installation a Redis, a database or a namespace of its own; weir migrate --take-redis makes this one " +
+	"this installation's"
+
+func judgeOwner(is *blocklist.ForeignError) Finding {
+	return failing(redisNamespace, ownRedis, "%s %s", is.Place, is.Means())
+}
+
+// lookAtEpoch says whether this Redis is the one that ENFORCE writes to.
+func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
+	if e.cache == nil || e.foreign != nil {
+		return nil
+	}
+	const name = redisNamespace
 	found, err := e.redis.HasMarker(ctx)
 	if err != nil {
 		return []Finding{failed(name, err, "see redis-cli --cluster check")}
@@ -60,7 +79,7 @@ func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
 }
 
 func judgeEpoch(place, key string, found bool, enforcers int) Finding {
-	const name = "redis namespace"
+	const name = redisNamespace
 	switch {
 	case found:
 		return fine(name, "%s: the stage enforce has been there", place)
@@ -76,7 +95,7 @@ func judgeEpoch(place, key string, found bool, enforcers int) Finding {
 // lookAtModes says where Redis has later modes than the rule store, or lets a rule block that the store does not
 // have. Nothing is said where they agree, or where Redis lacks what ENFORCE is about to tell it.
 func (e redisUse) lookAtModes(ctx context.Context) []Finding {
-	if e.cache == nil || e.routing == nil {
+	if e.cache == nil || e.routing == nil || e.foreign != nil {
 		return nil
 	}
 	const name = "modes in redis"
@@ -149,7 +168,7 @@ func judgeModes(inRedis, stored []rules.ModeState) (found []Finding) {
 
 // lookAtGates says which gates there are, and what is wrong with them.
 func (e redisUse) lookAtGates(ctx context.Context) []Finding {
-	if e.cache == nil {
+	if e.cache == nil || e.foreign != nil {
 		return nil
 	}
 	book := blocklist.NewGateBook(e.redis)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/ingest"
 )
 
 // gateOf is a gate of the world that does what it should, but for what edit changes.
@@ -92,6 +93,14 @@ func rowsOfGates() []row {
 		{"the epoch is there", func(*world) {}, "redis namespace", OK, "the stage enforce has been there", "", nil},
 		{"another Redis than ENFORCE's", func(w *world) { w.flushed, w.enforcers = true, 2 }, "redis namespace", Fail,
 			"weir:v1:epoch is missing, though 2 members of enforce's group work", "redis.url", nil},
+		{"ENFORCE at the Redis of another installation", func(w *world) {
+			w.foreign = &blocklist.ForeignError{}
+			w.stages[ingest.StageEnforce].group.Members, w.stages[ingest.StageEnforce].records = 0, 3
+		}, "stage enforce", Fail, "stands still, if it runs, as Redis is another installation's; 3 records left", "redis namespace",
+			[]string{"redis namespace"}},
+		{"a Redis of another installation", func(w *world) {
+			w.foreign = &blocklist.ForeignError{Place: "redis cache:6379", Owner: blocklist.Owner{Installation: "staging\x1b[2J"}, Mine: "mine"}
+		}, "redis namespace", Fail, `belongs to installation "staging\x1b[2J" (since `, "--take-redis", nil},
 		{"ENFORCE has never run", func(w *world) { w.flushed = true }, "redis namespace", OK,
 			"until weir run with enforce starts", "", nil},
 	}

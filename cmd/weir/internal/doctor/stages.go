@@ -74,6 +74,10 @@ func (e *examination) judgeStage(name string, w stageWork, p progressOf) Finding
 			return f
 		}
 	}
+	if w.stage == ingest.StageEnforce && e.foreign != nil && p.group.Members == 0 {
+		return failing(name, "see "+redisNamespace, "it stands still, if it runs, as Redis is another installation's; %s left to do",
+			plural.Of(p.records, "record"))
+	}
 	patience := backlogWarns
 	if w.stage == ingest.StageDetect {
 		age := judgeSnapshotAge(name, p, e.topics[w.topic].Retention.Time, e.clock())

@@ -181,7 +181,11 @@ func (w *world) findings() []Finding {
 		found = append(found, judgeTopic(&w.has[i], w.conf.Kafka.Replication, w.brokers))
 	}
 	found = append(append(found, w.judgeStream(), w.judgeRouting()), w.lookAtIdentities(ctx)...)
-	found = append(found, judgeEpoch("redis cache:6379", "weir:v1:epoch", !w.flushed, w.enforcers))
+	if w.foreign != nil {
+		found = append(found, judgeOwner(w.foreign))
+	} else {
+		found = append(found, judgeEpoch("redis cache:6379", "weir:v1:epoch", !w.flushed, w.enforcers))
+	}
 	found = append(found, judgeGates(&w.gates, w.routing.Identity.Fingerprint(), w.build)...)
 	found = append(found, judgeOtherGates(w.others, !w.cut, "weir")...)
 	found = append(append(found, w.lookAtClocks(ctx)...), judgeProcesses(w.processes, len(w.processes)+w.unlisted)...)

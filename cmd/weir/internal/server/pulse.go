@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -35,7 +36,8 @@ type distant struct {
 	partitions *partitions.Store
 	rules      *rulestore.Store
 	redis      *blocklist.Store
-	here       func() console.Pulse // the stages in this process; nil: there are none
+	mine       func(context.Context) (string, error) // name of this installation
+	here       func() console.Pulse                  // the stages in this process; nil: there are none
 	namespace  string
 	log        *slog.Logger
 	start      time.Time
@@ -48,6 +50,7 @@ type distant struct {
 	gates    []console.Gate
 	oddGates int                        // those whose reports cannot be read
 	gatesErr error                      // why gates are not known
+	foreign  string                     // whose Redis is, where it is another installation's
 	identity string                     // fingerprint of the identity map in effect; "": not known
 	routing  int64                      // the version that has it; of lookAtIdentity alone
 	away     map[string]console.Problem // by part
@@ -62,7 +65,7 @@ type counting struct {
 
 func newDistant(o Options, desk *history.Store) *distant {
 	return &distant{
-		kafka: o.Kafka, partitions: desk.Partitions, rules: desk.Rules, redis: o.Redis, here: o.Pulse,
+		kafka: o.Kafka, partitions: desk.Partitions, rules: desk.Rules, redis: o.Redis, here: o.Pulse, mine: desk.Streams.Installation,
 		namespace: o.Config.Namespace, log: o.Log, start: service.Now().Std(), away: map[string]console.Problem{},
 		troubles: map[string]*retry.Trouble{partKafka: {}, partPostgres: {}, partRedis: {}},
 		pulse:    console.Pulse{Unknown: unknownAfar()},
@@ -106,6 +109,9 @@ func (d *distant) Pulse() console.Pulse {
 		if problem, is := d.away[part]; is {
 			p.Problems = append(p.Problems, problem)
 		}
+	}
+	if p.Foreign = d.foreign; d.foreign != "" {
+		p.Problems = append(p.Problems, console.Problem{Part: partRedis, Detail: d.foreign})
 	}
 	p.Problems = append(p.Problems, gateProblems(d.gates, d.oddGates)...)
 	return p
@@ -309,6 +315,7 @@ func (d *distant) lookAtRedis(ctx context.Context) error {
 	var listing blocklist.GateListing
 	err := away
 	if away == nil {
+		d.lookAtOwner(ctx)
 		listing, err = blocklist.NewGateBook(d.redis).List(ctx)
 	}
 	d.mu.Lock()
@@ -327,4 +334,22 @@ func (d *distant) lookAtRedis(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// lookAtOwner finds out whose Redis is. What cannot be found out is as it was.
+func (d *distant) lookAtOwner(ctx context.Context) {
+	mine, err := d.mine(ctx)
+	if err == nil {
+		err = blocklist.NewOwnership(d.redis).RefuseForeign(ctx, mine)
+	}
+	is := (*blocklist.ForeignError)(nil)
+	if err != nil && !errors.As(err, &is) {
+		d.log.DebugContext(ctx, "the console cannot find out whose Redis is", "error", err)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.foreign = ""; is != nil {
+		d.foreign = is.Means()
+	}
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -89,6 +91,7 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	o := Options{Redis: store, Config: config.Default(), Log: slog.New(slog.DiscardHandler)}
 	d := newDistant(o, &history.Store{})
+	d.mine = func(context.Context) (string, error) { return "mine", nil }
 	d.identity = "0123456789abcdef"
 	gate := blocklist.GateReport{
 		Instance: "edge-1", Identity: d.identity, Blocks: 3, Missing: 1, Staleness: 2, Started: service.Now(),
@@ -138,6 +141,45 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 	}
 	look(false) // Redis is well
 	known(false)
+}
+
+// TestWhoseRedisIsSaid: that Redis is another installation's is a problem, until it is so no more; what cannot be asked changes nothing.
+func TestWhoseRedisIsSaid(t *testing.T) {
+	mini := testbed.EmbeddedRedis(t)
+	store, err := blocklist.Connect(blocklist.Server{URL: "redis://" + mini.Addr() + "/0"}, "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	d := newDistant(Options{Redis: store, Config: config.Default(), Log: slog.New(slog.DiscardHandler)}, &history.Store{})
+	var away error
+	d.mine = func(context.Context) (string, error) { return "mine", away }
+	said := func(want string) {
+		t.Helper()
+		_ = d.lookAtRedis(t.Context()) // that it does not answer is said elsewhere
+		p := d.Pulse()
+		if h := health(p); h.Foreign != p.Foreign || !strings.Contains(h.Foreign, want) || (want == "") != (h.Foreign == "") ||
+			problemOf(p, partRedis) != h.Foreign || strings.Contains(h.Foreign, mini.Addr()) {
+			t.Errorf("said is %q, problems %+v, want %q", h.Foreign, h.Problems, want)
+		}
+	}
+	deed := blocklist.NewOwnership(store)
+	said("")
+	if err := deed.Take(t.Context(), blocklist.Owner{Installation: "staging", Since: service.Now(), By: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	const theirs = `belongs to installation "staging"`
+	said(theirs)
+	away = errors.New("PostgreSQL does not answer")
+	said(theirs)
+	away = nil
+	mini.SetError("LOADING it reads its file")
+	said(theirs)
+	mini.SetError("")
+	if err := deed.Take(t.Context(), blocklist.Owner{Installation: "mine", Since: service.Now(), By: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	said("")
 }
 
 // However many gates have something wrong, a page has a bounded list.

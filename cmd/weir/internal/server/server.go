@@ -263,7 +263,7 @@ func (s *Server) Parts(l net.Listener) []service.Part {
 func health(p console.Pulse) api.Health {
 	h := api.Health{
 		Stages: []api.StageLag{}, Problems: []api.HealthProblem{}, Gates: []api.HealthGate{},
-		Unknown: slices.Clone(p.Unknown),
+		Unknown: slices.Clone(p.Unknown), Foreign: p.Foreign,
 	}
 	if p.GatesUnknown {
 		h.Unknown = append(h.Unknown, "gates")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -48,6 +49,20 @@ func refuseForeign(ctx context.Context, h *history.Store, r *blocklist.Store) er
 		return err
 	}
 	return nil
+}
+
+// Foreign says whose Redis is, where it is another installation's than the configured one; empty also where PostgreSQL does not tell
+// within a moment which that is.
+func Foreign(ctx context.Context, c *config.Config, r *blocklist.Store, log *slog.Logger) string {
+	h, err := OpenHistory(ctx, c, log)
+	if err != nil {
+		return ""
+	}
+	defer h.Close()
+	if foreign := (*blocklist.ForeignError)(nil); errors.As(refuseForeign(ctx, h, r), &foreign) {
+		return foreign.Means()
+	}
+	return ""
 }
 
 // owner is this installation as the owner of a Redis.
