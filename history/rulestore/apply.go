@@ -68,11 +68,13 @@ type RuleChange struct {
 	Refused []string `json:"refused,omitempty" mask:"-"`
 }
 
-// TextChange names the text of a document that is stored, and the one whose place it takes, by the SHA-256 of each in
+// TextChange names the text of a document that is stored, and those whose place it takes, by the SHA-256 of each in
 // hex digits.
 type TextChange struct {
-	Was     string `json:"was,omitempty" mask:"-"` // empty: it is the text of a version that is new
-	Becomes string `json:"becomes" mask:"-"`
+	// Was is of the version that acts and, behind a +, of the pending one, where both end or go on as others; of a text
+	// alone of that whose text it is. Empty: the rule is new.
+	Was     string `json:"was,omitempty" mask:"-"`
+	Becomes string `json:"becomes" mask:"-"` // empty: no text is stored
 }
 
 // Plan is the effect of applying documents: planned, of a dry run, or done.
@@ -133,7 +135,7 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		}
 		steps, err := planRules(stored, docs, opts, floor, now)
 		if err == nil {
-			err = otherTexts(ctx, tx, steps)
+			err = bindTexts(ctx, tx, steps)
 		}
 		if err != nil {
 			return err
@@ -202,8 +204,8 @@ type step struct {
 	next   rules.Version
 	edited bool // next is to be stored
 	source string
-	// replaces is the text that source takes the place of, where the document stays and the text does not; else nil.
-	replaces *string
+	// rewrites: source takes the place of a text that is stored, and the document stays
+	rewrites bool
 	adopts   *Rule   // whose pending version is to act: the rule does not block any more
 	ends     Outcome // of what was pending; empty where nothing was, or goes on
 	// of the rule too afterwards: what acts while next is pending, or what stays pending; nil for none

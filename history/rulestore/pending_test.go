@@ -281,6 +281,77 @@ func TestPendingVersionsNeedTheRecordFormat(t *testing.T) {
 	}
 }
 
+// TestAPlanIsBoundToWhatItWasMadeAgainst: an edit, the end of what is pending and a removal are refused where somebody has stored another
+// text of what they take the place of since, which changes nothing that acts and so no other part of a plan.
+func TestAPlanIsBoundToWhatItWasMadeAgainst(t *testing.T) {
+	t.Parallel()
+	b := newTrial(t)
+	acts := historytest.Document("flood")
+	acts.Limit = 5
+	edit, waits := acts, acts
+	edit.Limit++
+	waits.Limit--
+	apply := func(d rules.Document, text string, opts rulestore.ApplyOptions) (rulestore.Plan, error) {
+		return b.Rules.Apply(t.Context(), []rulestore.Document{{Document: d, Source: text}}, "ann", "", opts)
+	}
+	n := 0
+	comment := func(of rules.Document) {
+		t.Helper()
+		n++
+		if plan, err := apply(of, fmt.Sprintf("id: flood # %d\n", n), rulestore.ApplyOptions{}); err != nil || plan.Differs() {
+			t.Fatalf("%+v, %v", plan, err)
+		}
+	}
+	comment(acts)
+	overtaken := func(what string, of rules.Document, plan func(opts rulestore.ApplyOptions) (rulestore.Plan, error)) {
+		t.Helper()
+		shown, err := plan(rulestore.ApplyOptions{DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		comment(of)
+		if done, err := plan(rulestore.ApplyOptions{Shown: &shown}); !errors.Is(err, rulestore.ErrOvertaken) {
+			t.Errorf("%s: %+v, %v", what, done, err)
+		}
+	}
+	overtaken("an edit", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
+		return apply(edit, "id: flood # mine\n", opts)
+	})
+	overtaken("an edit without its text", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) { return apply(edit, "", opts) })
+	overtaken("a removal", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
+		opts.Prune = true
+		return b.Rules.Apply(t.Context(), nil, "ann", "", opts)
+	})
+	overtaken("what is to wait", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
+		return apply(waits, "id: flood # mine\n", opts)
+	})
+	if plan, err := apply(waits, "id: flood # waits\n", rulestore.ApplyOptions{}); err != nil || kinds(plan) != "flood pending" {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	withdraw := func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
+		return apply(acts, fmt.Sprintf("id: flood # %d\n", n), opts)
+	}
+	shown, err := withdraw(rulestore.ApplyOptions{DryRun: true})
+	if err != nil || kinds(shown) != "flood withdrawn" {
+		t.Fatalf("%+v, %v", shown, err)
+	}
+	if _, err := apply(waits, "id: flood # waits, as agreed\n", rulestore.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := withdraw(rulestore.ApplyOptions{Shown: &shown}); !errors.Is(err, rulestore.ErrOvertaken) {
+		t.Errorf("the end of what waits: %v", err)
+	}
+	overtaken("an edit beside what waits", waits, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
+		return apply(edit, "id: flood # mine\n", opts)
+	})
+	if shown, err = apply(edit, "id: flood # mine\n", rulestore.ApplyOptions{DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := apply(edit, "id: flood # mine\n", rulestore.ApplyOptions{Shown: &shown}); err != nil {
+		t.Errorf("a plan that holds: %v", err)
+	}
+}
+
 // A plan that somebody agreed to is carried out as it was shown, or not at all.
 func TestAPlanThatWasOvertaken(t *testing.T) {
 	t.Parallel()

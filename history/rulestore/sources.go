@@ -35,51 +35,104 @@ func WithSources(set *rules.Set) []Document {
 	return out
 }
 
-// otherTexts finds the steps that leave a document as it is and its text not. The text is what people go by who
-// promote the rule, so that to change it is an act as any other: its owner's, and audited.
-func otherTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
+// bindTexts binds the steps of a plan to the texts that they were planned against, and finds those that leave a document
+// as it is and its text not. The text is what people go by who promote the rule, so that to change it is an act as any
+// other: its owner's, and audited.
+func bindTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
 	var names []string
-	var numbers []int
-	var hashes [][]byte
-	at := map[string]*step{}
 	for i := range steps {
-		st := &steps[i]
-		if st.source == "" || st.Kind == ChangeKept || st.Kind == ChangeRemoved {
-			continue
+		if st := &steps[i]; st.was != nil && st.Kind != ChangeKept {
+			names = append(names, st.Rule)
 		}
-		hash := sha256.Sum256([]byte(traffic.Printable(st.source)))
-		if st.edited {
-			st.Text = &TextChange{Becomes: hex.EncodeToString(hash[:])}
-			continue
-		}
-		names, numbers, hashes = append(names, st.Rule), append(numbers, st.next.Number), append(hashes, hash[:])
-		at[st.Rule] = st
 	}
-	rows, err := tx.Query(ctx, `SELECT n.rule, v.source
-		FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS n (rule, version, hash)
-		JOIN `+allVersions+` ON v.rule = n.rule AND v.version = n.version
-		WHERE sha256(convert_to(v.source, 'UTF8')) <> n.hash`, names, numbers, hashes)
+	stored, err := standingTexts(ctx, tx, names)
 	if err != nil {
 		return err
 	}
-	var rule, stored string
-	_, err = pgx.ForEachRow(rows, []any{&rule, &stored}, func() error {
-		st := at[rule]
-		if st.Kind == ChangeUnchanged {
-			st.Kind = ChangeText
+	for i := range steps {
+		if st := &steps[i]; st.Kind != ChangeKept {
+			st.bindText(stored[st.Rule])
 		}
-		st.Diff = append(st.Diff, "text: other comments, notation or tests, which change nothing that acts")
-		text := stored
-		st.replaces = &text
-		st.Text = &TextChange{Was: hashOfText(stored), Becomes: hashOfText(traffic.Printable(st.source))}
+	}
+	return nil
+}
+
+// standing are the hashes of the texts of a rule's version that acts and of the pending one, as they are stored.
+type standing struct {
+	text, pending string
+	number        int // of the pending version; 0: none is pending
+}
+
+// both names both texts.
+func (s *standing) both() string {
+	if s.number == 0 {
+		return s.text
+	}
+	return s.text + "+" + s.pending
+}
+
+func standingTexts(ctx context.Context, tx pgx.Tx, names []string) (map[string]standing, error) {
+	rows, err := tx.Query(ctx, "SELECT v.rule, v.version, v.pending, encode(sha256(convert_to(v.source, 'UTF8')), 'hex') FROM "+
+		standingVersions, names)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]standing{}
+	var rule, text string
+	var number int
+	var pending bool
+	_, err = pgx.ForEachRow(rows, []any{&rule, &number, &pending, &text}, func() error {
+		s := found[rule]
+		if pending {
+			s.number, s.pending = number, text
+		} else {
+			s.text = text
+		}
+		found[rule] = s
 		return nil
 	})
-	return err
+	return found, err
+}
+
+// bindText says which texts the step takes the place of.
+func (st *step) bindText(stored standing) {
+	given := ""
+	if st.source != "" {
+		given = hashOfText(traffic.Printable(st.source))
+	}
+	switch {
+	case st.Kind == ChangeRemoved:
+		st.Text = &TextChange{Was: stored.both()}
+		return
+	case st.edited && (st.was != nil || given != ""):
+		st.Text = &TextChange{Was: stored.both(), Becomes: given}
+		return
+	case st.edited:
+		return
+	case st.ends != "": // the document is that of the version that acts, and what was pending is no more
+		st.Text = &TextChange{Was: stored.both()}
+	}
+	replaced := stored.text
+	if st.next.Number == stored.number {
+		replaced = stored.pending
+	}
+	if given == "" || given == replaced {
+		return
+	}
+	if st.Kind == ChangeUnchanged {
+		st.Kind = ChangeText
+	}
+	st.Diff = append(st.Diff, "text: other comments, notation or tests, which change nothing that acts")
+	st.rewrites = true
+	if st.Text == nil {
+		st.Text = &TextChange{Was: replaced}
+	}
+	st.Text.Becomes = given
 }
 
 // keepText queues the text of a document that is stored already. What was stored with the version stays.
 func (st *step) keepText(b *batch, by audit.Entry) {
-	if st.replaces != nil {
+	if st.rewrites {
 		b.queue("INSERT INTO rule_texts (rule, version, source, author, reason) VALUES ($1, $2, $3, $4, $5)",
 			st.Rule, st.next.Number, traffic.Printable(st.source), by.Actor, by.Reason)
 	}
@@ -95,6 +148,10 @@ func hashOfText(text string) string {
 	return hex.EncodeToString(hash[:])
 }
 
+// standingVersions are the versions of the rules $1 that act, and those that are pending.
+const standingVersions = allVersions + ` WHERE v.rule = ANY ($1) AND (v.pending AND v.outcome = '' OR
+	NOT v.pending AND v.version = (SELECT max(w.version) FROM rule_versions w WHERE w.rule = v.rule))`
+
 // Sources fills in the texts of the newest and the pending versions of rules that List gave.
 func (s *Store) Sources(ctx context.Context, all []Rule) error {
 	var names []string
@@ -107,8 +164,7 @@ func (s *Store) Sources(ctx context.Context, all []Rule) error {
 		pending bool
 	}
 	texts := map[key]string{}
-	rows, err := s.db.Query(ctx, "SELECT v.rule, v.version, v.pending, v.source FROM "+allVersions+` WHERE v.rule = ANY ($1) AND (v.pending AND v.outcome = '' OR
-		NOT v.pending AND v.version = (SELECT max(w.version) FROM rule_versions w WHERE w.rule = v.rule))`, names)
+	rows, err := s.db.Query(ctx, "SELECT v.rule, v.version, v.pending, v.source FROM "+standingVersions, names)
 	if err == nil {
 		var k key
 		var text string
