@@ -111,12 +111,16 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 func (s *Store) publishModes(
 	ctx context.Context, now traffic.Time, modes []rules.ModeState, signer *signing.Signer,
 ) error {
-	keys := []string{s.keys.Rules(), s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams()}
+	mine, err := s.whose(ctx, len(modes) > 0)
+	if err != nil {
+		return fmt.Errorf("publish modes: %w", err)
+	}
 	for start := 0; start < len(modes); start += deltasPerCall {
 		args, err := numbering(now, StreamModes, modesLength)
 		if err != nil {
 			return err
 		}
+		args = append(args, mine)
 		for _, m := range modes[start:min(start+deltasPerCall, len(modes))] {
 			if !ruleID(m.Rule) {
 				return fmt.Errorf("publish modes: %q is no rule id", m.Rule)
@@ -131,7 +135,7 @@ func (s *Store) publishModes(
 			}
 			args = append(args, m.Rule, m.Generation, published)
 		}
-		err = s.redis.run(ctx, []call{{script: s.redis.scripts.modes, keys: keys, args: args}}, func(int, any) error { return nil })
+		err = s.tell(ctx, s.redis.scripts.modes, s.keys.Rules(), args, mine)
 		if err != nil {
 			return fmt.Errorf("publish modes: %w", err)
 		}

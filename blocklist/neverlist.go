@@ -157,9 +157,10 @@ func (s *Store) SyncNever(ctx context.Context, now traffic.Time, entries NeverEn
 	if err != nil {
 		return false, err
 	}
-	keys := []string{s.keys.Never(), s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams()}
-	err = s.redis.run(ctx, []call{{script: s.redis.scripts.never, keys: keys, args: append(args, entries.Revision,
-		string(text))}}, func(int, any) error { return nil })
+	mine, err := s.whose(ctx, true)
+	if err == nil {
+		err = s.tell(ctx, s.redis.scripts.never, s.keys.Never(), append(args, mine, entries.Revision, string(text)), mine)
+	}
 	if err != nil {
 		return false, fmt.Errorf("publish never-block entries: %w", err)
 	}

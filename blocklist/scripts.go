@@ -141,16 +141,30 @@ end
 return id
 `
 
+// luaOwner tells whether the namespace is another installation's than mine. A mark that cannot be read is somebody else's,
+// no mark nobody's. An empty mine is whoever's.
+const luaOwner = `
+local function foreign(key, mine)
+  local text = mine ~= '' and redis.pcall('GET', key)
+  if not text then return false end
+  local ok, owner = pcall(cjson.decode, text)
+  return not (ok and type(owner) == 'table' and owner.v == 1 and owner.installation == mine)
+end
+`
+
 // luaModes raises the modes of rules and appends those that changed to the modes stream. Within a generation a different
 // text replaces the old one: the rule's match has changed. A generation above MOST_GIVEN, rules.MostGiven, is no later
 // than another one. What changed is told before it is kept: whoever runs a script again that stopped in between finds
 // it unkept, and tells it again.
 //
-//	KEYS  1 rules hash, 2 modes stream, 3 its last, 4 set of streams
-//	ARGV  as luaAppend, 4 the stream's name, then rule, generation, value of each
-const luaModes = luaAlways + luaAppend + `
+//	KEYS  1 rules hash, 2 modes stream, 3 its last, 4 set of streams, 5 whose the namespace is
+//	ARGV  as luaAppend, 4 the stream's name, 5 whose it must be, then rule, generation, value of each
+//
+// It answers with their number, or "foreign" where the namespace is another installation's, and changes nothing then.
+const luaModes = luaAlways + luaAppend + luaOwner + `
+if foreign(KEYS[5], ARGV[5]) then return 'foreign' end
 local raised, changes, given = {}, {}, MOST_GIVEN
-for i = 5, #ARGV, 3 do
+for i = 6, #ARGV, 3 do
   local text = raised[ARGV[i]] or redis.call('HGET', KEYS[1], ARGV[i])
   local known = nil
   if text then
@@ -173,16 +187,19 @@ return #changes
 // luaNever replaces the entries of never-block lists by newer ones, and tells of them on the modes stream. As luaModes,
 // it tells before it keeps.
 //
-//	KEYS  1 the entries, 2 modes stream, 3 its last, 4 set of streams
-//	ARGV  as luaAppend, 4 the stream's name, 5 revision, 6 value
-const luaNever = luaAlways + luaAppend + `
+//	KEYS  1 the entries, 2 modes stream, 3 its last, 4 set of streams, 5 whose the namespace is
+//	ARGV  as luaAppend, 4 the stream's name, 5 whose it must be, 6 revision, 7 value
+//
+// It answers as luaModes.
+const luaNever = luaAlways + luaAppend + luaOwner + `
+if foreign(KEYS[5], ARGV[5]) then return 'foreign' end
 local text = redis.call('GET', KEYS[1])
 if text then
   local ok, value = pcall(cjson.decode, text)
-  if ok and type(value) == 'table' and type(value.revision) == 'number' and value.revision >= tonumber(ARGV[5]) then return 0 end
+  if ok and type(value) == 'table' and type(value.revision) == 'number' and value.revision >= tonumber(ARGV[6]) then return 0 end
 end
-append(KEYS[2], KEYS[3], {{'op', 'never', 'value', ARGV[6]}})
-redis.call('SET', KEYS[1], ARGV[6])
+append(KEYS[2], KEYS[3], {{'op', 'never', 'value', ARGV[7]}})
+redis.call('SET', KEYS[1], ARGV[7])
 redis.call('SADD', KEYS[4], ARGV[4])
 return 1
 `

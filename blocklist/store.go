@@ -22,6 +22,7 @@ type Store struct {
 	never  *NeverList
 
 	signatures signatures
+	mine       func(ctx context.Context) (string, error) // nil: not asked
 }
 
 // NewStore uses client for the blocks of namespace. Closing the Store closes client.
@@ -253,4 +254,32 @@ func (o Owner) encode() (string, error) {
 	o.Format, o.By = ValueFormat, traffic.Printable(o.By)
 	text, err := json.Marshal(o)
 	return string(text), err
+}
+
+// ActFor has s tell modes and never-block entries only where the namespace is that of the installation of that name, or
+// nobody's: it is looked at in the same step in which they are written, so that a Redis that changes hands is not told
+// what the one before wanted. It is called before s is used.
+func ActFor(s *Store, name func(ctx context.Context) (string, error)) { s.mine = name }
+
+// whose is the installation that s acts for, empty where that is not said or not asked.
+func (s *Store) whose(ctx context.Context, ask bool) (string, error) {
+	if s.mine == nil || !ask {
+		return "", nil
+	}
+	return s.mine(ctx)
+}
+
+// tell runs a script that changes what is kept under key, and tells it on the modes stream; *ForeignError where the
+// namespace is another installation's than mine.
+func (s *Store) tell(ctx context.Context, script script, key string, args []any, mine string) error {
+	keys := []string{key, s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams(), s.keys.Installation()}
+	return s.redis.run(ctx, []call{{script: script, keys: keys, args: args}}, func(_ int, answer any) error {
+		if answer != "foreign" {
+			return nil
+		}
+		if err := NewOwnership(s).RefuseForeign(ctx, mine); err != nil {
+			return err
+		}
+		return &ForeignError{Place: s.Place(), Owner: Owner{Installation: unreadable}, Mine: mine}
+	})
 }

@@ -86,6 +86,7 @@ func (g *gatesPort) Publish(ctx context.Context, modes []rules.ModeState) (news 
 		return 0, "", err
 	}
 	blocklist.SignModes(redis, g.history.Streams.ModesSeed)
+	blocklist.ActFor(redis, g.history.Streams.Installation)
 	news, err = redis.SyncModes(ctx, Now(), modes)
 	return news, redis.Address(), err
 }

@@ -85,6 +85,7 @@ func Open(ctx context.Context, c *config.Config, log *slog.Logger, registry prom
 	}
 	in.closers = append(in.closers, in.lookups.Close)
 	blocklist.SignModes(in.Redis, in.lookups.Streams.ModesSeed)
+	blocklist.ActFor(in.Redis, in.lookups.Streams.Installation)
 	return in, nil
 }
 

@@ -113,6 +113,7 @@ func CompareNumbers(ctx context.Context, c *config.Config, h *history.Store, rou
 	}
 	defer func() { _ = redis.Close() }() // nothing is under way any more
 	blocklist.SignModes(redis, h.Streams.ModesSeed)
+	blocklist.ActFor(redis, h.Streams.Installation)
 	me, err := owner(ctx, h, by+", weir migrate")
 	if err != nil {
 		return nil, err
