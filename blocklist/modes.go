@@ -111,7 +111,7 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 func (s *Store) publishModes(
 	ctx context.Context, now traffic.Time, modes []rules.ModeState, signer *signing.Signer,
 ) error {
-	mine, err := s.whose(ctx, len(modes) > 0)
+	mine, err := whose(ctx, s, len(modes) > 0)
 	if err != nil {
 		return fmt.Errorf("publish modes: %w", err)
 	}
@@ -135,7 +135,7 @@ func (s *Store) publishModes(
 			}
 			args = append(args, m.Rule, m.Generation, published)
 		}
-		err = s.tell(ctx, s.redis.scripts.modes, s.keys.Rules(), args, mine)
+		err = tell(ctx, s, s.redis.scripts.modes, s.keys.Rules(), args, mine)
 		if err != nil {
 			return fmt.Errorf("publish modes: %w", err)
 		}

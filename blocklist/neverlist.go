@@ -157,9 +157,9 @@ func (s *Store) SyncNever(ctx context.Context, now traffic.Time, entries NeverEn
 	if err != nil {
 		return false, err
 	}
-	mine, err := s.whose(ctx, true)
+	mine, err := whose(ctx, s, true)
 	if err == nil {
-		err = s.tell(ctx, s.redis.scripts.never, s.keys.Never(), append(args, mine, entries.Revision, string(text)), mine)
+		err = tell(ctx, s, s.redis.scripts.never, s.keys.Never(), append(args, mine, entries.Revision, string(text)), mine)
 	}
 	if err != nil {
 		return false, fmt.Errorf("publish never-block entries: %w", err)

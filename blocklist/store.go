@@ -262,7 +262,7 @@ func (o Owner) encode() (string, error) {
 func ActFor(s *Store, name func(ctx context.Context) (string, error)) { s.mine = name }
 
 // whose is the installation that s acts for, empty where that is not said or not asked.
-func (s *Store) whose(ctx context.Context, ask bool) (string, error) {
+func whose(ctx context.Context, s *Store, ask bool) (string, error) {
 	if s.mine == nil || !ask {
 		return "", nil
 	}
@@ -271,7 +271,7 @@ func (s *Store) whose(ctx context.Context, ask bool) (string, error) {
 
 // tell runs a script that changes what is kept under key, and tells it on the modes stream; *ForeignError where the
 // namespace is another installation's than mine.
-func (s *Store) tell(ctx context.Context, script script, key string, args []any, mine string) error {
+func tell(ctx context.Context, s *Store, script script, key string, args []any, mine string) error {
 	keys := []string{key, s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams(), s.keys.Installation()}
 	return s.redis.run(ctx, []call{{script: script, keys: keys, args: args}}, func(_ int, answer any) error {
 		if answer != "foreign" {

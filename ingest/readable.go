@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// unansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
+// UnansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
 // election takes seconds.
-const unansweredFor = 30 * time.Second
+const UnansweredFor = 30 * time.Second
 
 // notAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
 // longer than the pauses of a prefetcher that has much to read: they must not hide a partition that is silent.
@@ -74,22 +74,65 @@ type Readable struct {
 	asked   time.Time // when it was asked for last, of a reader that does not always ask for it
 	held    time.Time // since when an open transaction ends it at heldAt; zero: none does
 	heldAt  int64
+	told    time.Time // up to when the wait before heldAt stands in waits
+	waits   waits
 	Blocked *Blockage
 }
 
+const (
+	// leastWait is how long an open transaction stands before the time counts as waiting: who writes in transactions all
+	// the time has one open nearly always, and nobody waits for it.
+	leastWait = time.Second
+	// WaitsWithin is the span of time of which Waited tells.
+	WaitsWithin = waitSpans * waitSpan
+	waitSpan    = 30 * time.Second
+	waitSpans   = 10
+)
+
+// waits are times of waiting before open transactions, by spans of time.
+type waits [waitSpans]struct {
+	span   int64 // number of the span
+	waited time.Duration
+}
+
+func (w *waits) add(now time.Time, waited time.Duration) {
+	span := now.UnixNano() / int64(waitSpan)
+	at := &w[span%waitSpans]
+	if at.span != span {
+		at.span, at.waited = span, 0
+	}
+	at.waited += waited
+}
+
+// Waited is how much of the last WaitsWithin reading stood before open transactions of a second and longer, however short each
+// of them was.
+func (r *Readable) Waited(now time.Time) (sum time.Duration) {
+	newest := now.UnixNano() / int64(waitSpan)
+	for _, at := range r.waits {
+		if at.span > newest-waitSpans && at.span <= newest {
+			sum += at.waited
+		}
+	}
+	return sum
+}
+
 // Answered notes an answer that could be read.
-func (r *Readable) Answered() { *r = Readable{} }
+func (r *Readable) Answered() { *r = Readable{waits: r.waits} }
 
 // Held notes an answer that ended at offset, before the log's end, since an open transaction stands there. Who writes
-// in transactions moves it on again and again; one that stays for long blocks the partition: nothing behind it is
-// read until it ends.
+// in transactions moves it on again and again, and Waited tells how long that takes together; one that stays for long
+// blocks the partition: nothing behind it is read until it ends.
 func (r *Readable) Held(now time.Time, offset int64) {
 	if r.held.IsZero() || r.heldAt != offset {
-		*r = Readable{held: now, heldAt: offset}
+		*r = Readable{held: now, told: now, heldAt: offset, waits: r.waits}
 		return
 	}
-	*r = Readable{held: r.held, heldAt: offset}
-	if now.Sub(r.held) >= unansweredFor {
+	*r = Readable{held: r.held, told: r.told, heldAt: offset, waits: r.waits}
+	if now.Sub(r.held) >= leastWait {
+		r.waits.add(now, now.Sub(r.told))
+		r.told = now
+	}
+	if now.Sub(r.held) >= UnansweredFor {
 		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Held: r.held,
 			Reason: fmt.Sprintf("an open transaction stands at offset %d since %s or longer: what comes behind it "+
 				"is not read until it ends, which Kafka sees to after its transaction.timeout.ms",
@@ -155,7 +198,7 @@ func (r *Readable) Failed(now time.Time, offset int64, err error) {
 		r.Blocked = &Blockage{Offset: offset, Next: unreadable.Next, Reason: whyUnreadable(offset, unreadable)}
 	case r.Blocked != nil && r.Blocked.Next != NoOffset:
 		// The batch is as it was: that nobody can be asked for it just now is not news.
-	case now.Sub(r.since) >= unansweredFor:
+	case now.Sub(r.since) >= UnansweredFor:
 		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Reason: whySilent(offset, r.last)}
 	}
 }
@@ -174,5 +217,5 @@ func whySilent(offset int64, last error) string {
 		why = last.Error()
 	}
 	return fmt.Sprintf("cannot be read from offset %d on for %v or longer: %s; it goes on by itself when it can be read again",
-		offset, unansweredFor, why)
+		offset, UnansweredFor, why)
 }

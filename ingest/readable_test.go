@@ -20,10 +20,10 @@ func TestSilenceBehindABacklog(t *testing.T) {
 	} {
 		var r Readable
 		now := begin
-		for ; now.Sub(begin) < 4*unansweredFor; now = now.Add(test.every) {
+		for ; now.Sub(begin) < 4*UnansweredFor; now = now.Add(test.every) {
 			r.Ask(now)
 			r.Failed(now, 7, nil)
-			if r.Blocked != nil && now.Sub(begin) < unansweredFor {
+			if r.Blocked != nil && now.Sub(begin) < UnansweredFor {
 				t.Fatalf("asked for every %v: blocked after %v", test.every, now.Sub(begin))
 			}
 		}
@@ -93,6 +93,47 @@ func TestTransactionalIDsAreShownInPart(t *testing.T) {
 		}
 		if !strings.Contains(said, want) {
 			t.Errorf("id of %d bytes: %s", len(id), said)
+		}
+	}
+}
+
+// TestShortTransactionsAreSummedUp: transactions none of which blocks a partition are told together, where they stand for a second and longer;
+// those of who writes in transactions all the time are not, nor those of before.
+func TestShortTransactionsAreSummedUp(t *testing.T) {
+	const poll = 500 * time.Millisecond
+	for _, test := range []struct {
+		what        string
+		each, pause time.Duration
+		least, most time.Duration // that is waited of the last five minutes
+	}{
+		{"of 20 s, one after the other", 20 * time.Second, poll, 255 * time.Second, WaitsWithin},
+		{"of 10 s, and as long between", 10 * time.Second, 10 * time.Second, 120 * time.Second, 150 * time.Second},
+		{"of 2 s, one after the other", 2 * time.Second, poll, 150 * time.Second, WaitsWithin},
+		{"of half a second, one after the other", poll, 0, 0, 0},
+	} {
+		var r Readable
+		begin := time.Date(2026, 11, 29, 8, 0, 0, 0, time.UTC)
+		now, offset := begin, int64(0)
+		for now.Sub(begin) < time.Hour {
+			for end := now.Add(test.each); now.Before(end); now = now.Add(poll) {
+				r.Held(now, offset)
+				if r.Blocked != nil {
+					t.Fatalf("%s: blocked: %+v", test.what, r.Blocked)
+				}
+			}
+			offset++
+			for end := now.Add(test.pause); now.Before(end); now = now.Add(poll) {
+				r.Answered()
+			}
+		}
+		if waited := r.Waited(now); waited < test.least || waited > test.most {
+			t.Errorf("%s: waited for %v, want %v to %v", test.what, waited, test.least, test.most)
+		}
+		for end := now.Add(WaitsWithin + waitSpan); now.Before(end); now = now.Add(poll) {
+			r.Answered()
+		}
+		if waited := r.Waited(now); waited != 0 {
+			t.Errorf("%s: five minutes later it has waited for %v", test.what, waited)
 		}
 	}
 }

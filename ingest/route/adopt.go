@@ -159,7 +159,7 @@ func (s *session) add(src *source) {
 func (s *session) showSources() {
 	states := make([]ingest.PartitionStatus, 0, len(s.sources)+len(s.idle))
 	seen := make(map[int]SourceStats, cap(states))
-	held := map[int]int64{}
+	held, moving := map[int]int64{}, map[int]int64{}
 	for _, src := range s.sources {
 		state := ingest.PartitionStatus{
 			Side: ingest.SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: ingest.Running,
@@ -171,6 +171,11 @@ func (s *session) showSources() {
 			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
 			HighWatermark: s.prefetcher.tail(src.partition).high,
+		}
+		waited, next := s.prefetcher.waited(src.partition)
+		now.Waited = waited
+		if src.waits && src.blocked == nil {
+			states[len(states)-1].Reason, moving[src.partition] = whyWaits(waited), next
 		}
 		if src.blocked != nil && !src.blocked.Held.IsZero() {
 			now.Held, held[src.partition] = traffic.At(src.blocked.Held), src.blocked.Offset
@@ -199,7 +204,7 @@ func (s *session) showSources() {
 		seen[p] = SourceStats{Refused: true}
 	}
 	slices.SortFunc(states, func(a, b ingest.PartitionStatus) int { return a.Partition - b.Partition })
-	s.watcher.show(states, stopped, held)
+	s.watcher.show(states, stopped, held, moving)
 	size := s.prefetcher.size()
 	s.r.tally.bump(func(st *Stats) { st.Sources, st.PrefetchedBytes = seen, size })
 }
@@ -227,6 +232,7 @@ func (r *Router) reportUnfit(ctx context.Context, a ingest.Assignment, unfit err
 func (s *session) watch() {
 	changed := false
 	for _, src := range s.sources {
+		changed = s.watchWaits(src) || changed
 		now := s.prefetcher.blockage(src.partition)
 		if now.Same(src.blocked) {
 			continue
@@ -242,6 +248,36 @@ func (s *session) watch() {
 	if changed {
 		s.showSources()
 	}
+}
+
+// Shares of the last minutes that reading stands before open transactions: from the one on it is told, below the other no
+// more.
+const (
+	waitsFrom  = ingest.WaitsWithin / 2
+	waitsUntil = ingest.WaitsWithin / 4
+)
+
+// watchWaits finds out whether a source stands before open transactions most of the time, none of which lasts long enough to
+// block it, and reports whether that is news.
+func (s *session) watchWaits(src *source) (news bool) {
+	waited, _ := s.prefetcher.waited(src.partition)
+	waits := waited >= waitsFrom || src.waits && waited >= waitsUntil
+	if waits == src.waits {
+		return false
+	}
+	src.waits = waits
+	if log := s.r.opt.Logger.With("partition", src.partition); waits {
+		log.Warn("partition of requests waits for transactions most of the time", "waited", waited, "within", ingest.WaitsWithin)
+	} else {
+		log.Info("partition of requests waits for transactions no more")
+	}
+	return true
+}
+
+// whyWaits says of a partition that is read how much of the time nothing is.
+func whyWaits(waited time.Duration) string {
+	return fmt.Sprintf("waits for transactions: for %d%% of the last %v open ones, each of less than %v, kept it from being read, so that "+
+		"events come late", 100*min(waited, ingest.WaitsWithin)/ingest.WaitsWithin, ingest.WaitsWithin, ingest.UnansweredFor)
 }
 
 // describeBlocked says in a report of a partition of requests why it cannot be read on.

@@ -323,3 +323,43 @@ func TestRouteSaysWhoseTransactionHoldsAPartition(t *testing.T) {
 		}
 	})
 }
+
+// TestRouteSaysThatItWaitsForTransactions: a partition that one short transaction after the other holds up goes on, and its state says so,
+// with one of their names, which Kafka is asked for twice a minute. Once there are none, it says so no more.
+func TestRouteSaysThatItWaitsForTransactions(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	asked := &askedOf{}
+	asked.times.Add(1) // it answers
+	var said *loudLog
+	share := func() float64 { return valuesOf(t, reg)["weir_route_transaction_wait_ratio partition=1"] }
+	calmWorld(t, func(w *world) {
+		said = w.listen()
+		listening := w.edit
+		w.edit = func(o *Options) { listening(o); o.Registerer, o.Transactions = reg, asked }
+	}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+		for n := range 18 {
+			w.append(1, 2)
+			w.spoil(1, spoiled{from: int64(2*n + 1), held: true})
+			rest(ctx, 20*time.Second)
+			if st := w.state(1); st.State != ingest.Running || n < 6 && (st.Reason != "" || asked.times.Load() != 1) {
+				t.Fatalf("after %d transactions: %+v, asked %d times", n, st, asked.times.Load())
+			}
+		}
+		st := w.state(1)
+		if !strings.Contains(st.Reason, "waits for transactions: for 9") || !strings.Contains(st.Reason, `its transactional id is "payments-1"`) ||
+			share() < 0.9 || share() > 1 {
+			t.Errorf("after six minutes: %+v, share %v", st, share())
+		}
+		if n := asked.times.Load() - 1; n < 4 || n > 9 {
+			t.Errorf("Kafka was asked %d times", n)
+		}
+		if lines := said.lines(); len(lines) != 1 || !strings.Contains(lines[0], "transactional_id=payments-1") {
+			t.Errorf("said %q", lines)
+		}
+		w.mend(1)
+		rest(ctx, 6*time.Minute)
+		if st := w.state(1); st.State != ingest.Running || st.Reason != "" || w.commit(1).Offset != 36 || share() != 0 {
+			t.Errorf("six minutes after the last: %+v, share %v", st, share())
+		}
+	})
+}

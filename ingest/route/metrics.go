@@ -31,6 +31,7 @@ type routeCollector struct {
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
 	held       *prometheus.Desc
+	waited     *prometheus.Desc
 	version    *prometheus.Desc
 	prefetched *prometheus.Desc
 }
@@ -63,6 +64,8 @@ func newRouteCollector(t *tally, versions *versionShelf, clock func() traffic.Ti
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
 		held: desc("open_transaction_seconds", "Age of the open transaction that holds a requests partition up, "+
 			"since it was first met; 0 where none has for 30 s.", "partition"),
+		waited: desc("transaction_wait_ratio", "Share of the last five minutes in which a requests partition was not read on, "+
+			"since one open transaction after the other stood there.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
 		prefetched: desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}
@@ -105,7 +108,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	for _, d := range []*prometheus.Desc{
 		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.tiers, c.uncounted, c.allowed,
-		c.good, c.offset, c.refused, c.held, c.version, c.prefetched,
+		c.good, c.offset, c.refused, c.held, c.waited, c.version, c.prefetched,
 	} {
 		ch <- d
 	}
@@ -196,6 +199,7 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *Stats) {
 			age = max(0, c.clock().Sub(src.Held).Seconds())
 		}
 		gauge(c.held, age, partition)
+		gauge(c.waited, min(1, src.Waited.Seconds()/ingest.WaitsWithin.Seconds()), partition)
 		if src.Refused {
 			gauge(c.refused, 1, partition)
 			continue

@@ -148,6 +148,15 @@ func (p *prefetcher) blockage(partition int) *ingest.Blockage {
 	return p.queues[partition].readable.Blocked
 }
 
+// waited is how much of the last minutes was spent before open transactions of a partition, and the offset of the one that
+// may stand there now.
+func (p *prefetcher) waited(partition int) (time.Duration, int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[partition]
+	return q.readable.Waited(time.Now()), q.next
+}
+
 func (q *fetchQueue) add(f *ingest.Fetched) {
 	for i := range f.Messages {
 		q.bytes += ingest.HeldBytes(&f.Messages[i])

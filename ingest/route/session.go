@@ -68,6 +68,7 @@ type source struct {
 	at        ingest.Announcement // what the group's commit says; ticks and the next chunk start from it
 	version   *routingVersion     // at.Version; nil for 0
 	blocked   *ingest.Blockage    // why it cannot be read on; nil while it can
+	waits     bool                // it moves on, and stands before open transactions most of the time
 }
 
 // idlePartition is a partition that is not routed.

@@ -1,6 +1,8 @@
 package route
 
 import (
+	"time"
+
 	"maps"
 	"sync"
 
@@ -32,9 +34,10 @@ type Stats struct {
 
 // SourceStats is where one source partition stands.
 type SourceStats struct {
-	Refused       bool         // not routed; the other members are those of its last good time
-	Halted        bool         // routed up to Offset, and cannot be read on
-	Held          traffic.Time // since when, at the latest, an open transaction is why; 0: none is
+	Refused       bool          // not routed; the other members are those of its last good time
+	Halted        bool          // routed up to Offset, and cannot be read on
+	Held          traffic.Time  // since when, at the latest, an open transaction is why; 0: none is
+	Waited        time.Duration // of the last ingest.WaitsWithin, before open transactions
 	Offset, End   int64
 	Version       int64
 	HighWatermark int64 // end of the log when last seen; HighWatermark-Offset is the lag

@@ -36,6 +36,7 @@ type watcher struct {
 	states  []ingest.PartitionStatus
 	stopped bool          // one of states is not running
 	held    map[int]int64 // partitions that an open transaction holds, and at which offset
+	moving  map[int]int64 // those that one after the other holds up, and where they are
 	seen    watcherNews
 
 	reported traffic.Time
@@ -208,14 +209,14 @@ func behind(stored int64, newest *routingVersion) error {
 // report tells the store how the partitions are, and reads what operators accepted while one of them has stopped.
 func (w *watcher) report(ctx context.Context) error {
 	w.mu.Lock()
-	states, stopped, held := slices.Clone(w.states), w.stopped, w.held
+	states, stopped, held, moving := slices.Clone(w.states), w.stopped, w.held, w.moving
 	w.mu.Unlock()
 	now := w.r.opt.Clock()
 	since := now.Sub(w.reported)
 	if len(states) == 0 || w.reported != traffic.BeforeTime && since >= 0 && since < w.r.opt.ReportEvery {
 		return nil
 	}
-	w.nameHolders(ctx, states, held)
+	w.nameHolders(ctx, states, held, moving)
 	if err := w.r.opt.Partitions.Report(ctx, w.r.opt.Stream, states); err != nil {
 		return err
 	}
@@ -233,15 +234,30 @@ func (w *watcher) report(ctx context.Context) error {
 
 // holder is whose transaction holds a partition at an offset.
 type holder struct {
-	offset int64
-	brief  string
-	said   string
+	offset   int64
+	until    traffic.Time // of one that moves on: until when it is taken for the one that is there
+	producer int64
+	brief    string
+	said     string
+}
+
+// holderFor is how long the name of one of many transactions stands for all: each report would ask Kafka for the next one.
+const holderFor = 30 * time.Second
+
+// holds reports whether h is still told as the one that holds a partition.
+func (h *holder) holds(p int, held, moving map[int]int64) bool {
+	if at, still := held[p]; still {
+		return at == h.offset
+	}
+	_, still := moving[p]
+	return still
 }
 
 // nameHolders completes the reasons of partitions that open transactions hold by whose these are. Kafka is asked once
 // for each, and again with the next report where it does not answer: the report goes without it.
-func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStatus, held map[int]int64) {
-	maps.DeleteFunc(w.told, func(p int, h holder) bool { at, still := held[p]; return !still || at != h.offset })
+func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStatus, held, moving map[int]int64) {
+	now := w.r.opt.Clock()
+	maps.DeleteFunc(w.told, func(p int, h holder) bool { return !h.holds(p, held, moving) })
 	if w.r.opt.Transactions == nil {
 		return
 	}
@@ -250,21 +266,21 @@ func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStat
 	for i := range states {
 		s := &states[i]
 		offset, is := held[s.Partition]
+		if next, moves := moving[s.Partition]; moves && !is {
+			offset, is = next, true
+		}
 		if !is {
 			continue
 		}
 		known, asked := w.told[s.Partition]
-		if !asked {
+		if _, stands := held[s.Partition]; !asked || !stands && now >= known.until {
 			t, err := w.r.opt.Transactions.Open(ctx, s.Partition)
 			w.troubles.note(w.r.opt.Logger, "asking whose transaction is open", err)
-			if t.Start == ingest.NoOffset { // it has ended, or nothing is known
+			switch {
+			case t.Start != ingest.NoOffset:
+				known = w.tellHolder(s.Partition, offset, known.producer, t, err == nil)
+			case !asked: // it has ended, or nothing is known
 				continue
-			}
-			known = holder{offset, t.Brief(), t.String()}
-			if err == nil {
-				w.told[s.Partition] = known
-				w.r.opt.Logger.Error("an open transaction holds a partition of requests", "partition", s.Partition,
-					"offset", offset, "transactional_id", t.Name(), "producer", t.Producer)
 			}
 		}
 		s.Reason += "; " + known.said
@@ -272,6 +288,21 @@ func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStat
 			s.Reason = known.brief + ": " + s.Reason
 		}
 	}
+}
+
+// tellHolder remembers and logs whose transaction holds a partition, where Kafka has told all of it. before is whose the one
+// before was, of which was told.
+func (w *watcher) tellHolder(partition int, offset, before int64, t ingest.Transaction, whole bool) holder {
+	now := holder{offset, w.r.opt.Clock().Add(holderFor), t.Producer, t.Brief(), t.String()}
+	if !whole {
+		return now
+	}
+	if _, told := w.told[partition]; !told || before != t.Producer {
+		w.r.opt.Logger.Error("an open transaction holds a partition of requests", "partition", partition,
+			"offset", offset, "transactional_id", t.Name(), "producer", t.Producer)
+	}
+	w.told[partition] = now
+	return now
 }
 
 // watcherNews is what was found since the session asked last.
@@ -293,11 +324,11 @@ func (w *watcher) lookAt(idle map[int]*idlePartition) {
 }
 
 // show sets what the next report says. stopped: one of states is not running. held are those of them that an open
-// transaction holds, and at which offset.
-func (w *watcher) show(states []ingest.PartitionStatus, stopped bool, held map[int]int64) {
+// transaction holds, and at which offset; moving those that move on from one to the next.
+func (w *watcher) show(states []ingest.PartitionStatus, stopped bool, held, moving map[int]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.states, w.stopped, w.held = states, stopped, held
+	w.states, w.stopped, w.held, w.moving = states, stopped, held, moving
 }
 
 // news takes what was found since it was called last.

@@ -120,7 +120,7 @@ func (e *examination) lookAtPartitions(ctx context.Context) []Finding {
 
 // judgePartitions has a line for each partition that stopped, up to some, and one for those that run.
 func (e *examination) judgePartitions(states []partitions.ReportedPartition) (found []Finding) {
-	stopped, running := 0, map[ingest.Side]int{}
+	stopped, late, running := 0, 0, map[ingest.Side]int{}
 	oldest := time.Time{}
 	for i := range states {
 		p := &states[i]
@@ -128,6 +128,13 @@ func (e *examination) judgePartitions(states []partitions.ReportedPartition) (fo
 			running[p.Side]++
 			if oldest.IsZero() || p.Reported.Before(oldest) {
 				oldest = p.Reported
+			}
+			if p.Reason == "" {
+				continue
+			}
+			if late++; late <= shownPartitions {
+				found = append(found, warning(fmt.Sprintf("partition %s/%d", p.Side, p.Partition),
+					"have whoever writes there end its transactions sooner; see docs/deploy.md, When a partition stops", "it %s", p.Reason))
 			}
 			continue
 		}
@@ -137,6 +144,9 @@ func (e *examination) judgePartitions(states []partitions.ReportedPartition) (fo
 	}
 	if stopped > shownPartitions {
 		found = append(found, failing("partitions", "weir partitions list --stopped", "%d more have stopped", stopped-shownPartitions))
+	}
+	if late > shownPartitions {
+		found = append(found, warning("partitions", "weir partitions list", "%d more are late", late-shownPartitions))
 	}
 	return append(found, e.judgeRunning(running, oldest, stopped))
 }
