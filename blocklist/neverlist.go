@@ -159,7 +159,8 @@ func (s *Store) SyncNever(ctx context.Context, now traffic.Time, entries NeverEn
 	}
 	mine, err := whose(ctx, s, true)
 	if err == nil {
-		err = tell(ctx, s, s.redis.scripts.never, s.keys.Never(), append(args, mine, entries.Revision, string(text)), mine)
+		err = tell(ctx, s, s.redis.scripts.never, s.keys.Never(), append(args, mine, entries.Revision, string(text)),
+			mine)
 	}
 	if err != nil {
 		return false, fmt.Errorf("publish never-block entries: %w", err)

@@ -141,8 +141,8 @@ end
 return id
 `
 
-// luaOwner tells whether the namespace is another installation's than mine. A mark that cannot be read is somebody else's,
-// no mark nobody's. An empty mine is whoever's.
+// luaOwner tells whether the namespace is another installation's than mine. A mark that cannot be read is somebody
+// else's, no mark nobody's. An empty mine is whoever's.
 const luaOwner = `
 local function foreign(key, mine)
   local text = mine ~= '' and redis.pcall('GET', key)
@@ -196,7 +196,8 @@ if foreign(KEYS[5], ARGV[5]) then return 'foreign' end
 local text = redis.call('GET', KEYS[1])
 if text then
   local ok, value = pcall(cjson.decode, text)
-  if ok and type(value) == 'table' and type(value.revision) == 'number' and value.revision >= tonumber(ARGV[6]) then return 0 end
+  local known = ok and type(value) == 'table' and value.revision
+  if type(known) == 'number' and known >= tonumber(ARGV[6]) then return 0 end
 end
 append(KEYS[2], KEYS[3], {{'op', 'never', 'value', ARGV[7]}})
 redis.call('SET', KEYS[1], ARGV[7])

@@ -167,8 +167,8 @@ func (e *ForeignError) whose() string {
 
 // Means says whose Redis is, without its address, and what that means for who looks at it.
 func (e *ForeignError) Means() string {
-	return e.whose() + ": ENFORCE of this one stands still there and blocks nobody anew, and the blocks, modes and gates that are there " +
-		"are not this installation's"
+	return e.whose() + ": ENFORCE of this one stands still there and blocks nobody anew, and the blocks, modes and " +
+		"gates that are there are not this installation's"
 }
 
 // Public is what may be read by who asks without a password: it has addresses and names, and no secret.

@@ -70,11 +70,11 @@ type Source struct {
 // SourceOf selects the rows of exactly a subject.
 func SourceOf(s traffic.Subject) Source { return Source{subjects: []traffic.Subject{s}} }
 
-// ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field of an identity, or a canonical subject
-// (ip=192.0.2.1%2F32&device=tv-7), see traffic.CutSource. An address finds the subjects whose prefix holds it, a
-// prefix (192.0.2.0/24) those within it. Values are found as ROUTE reads them (rules.TypedSource), and as they are typed, which
-// is how records of format 3 have them. A text that looks like one of these forms and is not is an error: no row has
-// it, and an empty answer would look like "nothing happened".
+// ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field of an identity, or a canonical
+// subject (ip=192.0.2.1%2F32&device=tv-7), see traffic.CutSource. An address finds the subjects whose prefix holds it,
+// a prefix (192.0.2.0/24) those within it. Values are found as ROUTE reads them (rules.TypedSource), and as they are
+// typed, which is how records of format 3 have them. A text that looks like one of these forms and is not is an error:
+// no row has it, and an empty answer would look like "nothing happened".
 func ParseSource(text string) (Source, error) {
 	if text == "" {
 		return Source{}, fmt.Errorf("source is empty: allowed are FIELD=VALUE and VALUE")
@@ -172,7 +172,10 @@ func column(f traffic.Field) string {
 // Matches reports whether a subject is of this source, as Condition finds rows.
 func (src *Source) Matches(s traffic.Subject) bool {
 	if src.subjects != nil {
-		return slices.ContainsFunc(src.subjects, func(own traffic.Subject) bool { return s == own || s.Stored() == own.Stored() })
+		return slices.ContainsFunc(src.subjects, func(own traffic.Subject) bool {
+			return s == own ||
+				s.Stored() == own.Stored()
+		})
 	}
 	if src.parts != nil {
 		return slices.ContainsFunc(strings.Split(string(s), "&"), func(part string) bool { return slices.Contains(src.parts, part) })
@@ -218,7 +221,8 @@ func hasValue(s traffic.Subject, field traffic.Field, value string) bool {
 	values, err := s.Values()
 	return err == nil && slices.ContainsFunc(values, func(v traffic.SubjectValue) bool {
 		own, known := traffic.ParseField(v.Field)
-		return known && own == field && (v.Value == value || field == traffic.FieldIP && strings.TrimSuffix(strings.TrimSuffix(v.Value, "/32"), "/128") == value)
+		return known && own == field && (v.Value == value || field == traffic.FieldIP &&
+			strings.TrimSuffix(strings.TrimSuffix(v.Value, "/32"), "/128") == value)
 	})
 }
 
@@ -250,8 +254,8 @@ func (src *Source) Condition(w *postgres.Where) {
 	w.Add("("+strings.Join(parts, " OR ")+")", args...)
 }
 
-// subjectCondition adds to w the condition that the row's subject is one of src's, with long values as they are or as their digests.
-// The conditions on single values are for their indexes: the column subject has none.
+// subjectCondition adds to w the condition that the row's subject is one of src's, with long values as they are or as
+// their digests. The conditions on single values are for their indexes: the column subject has none.
 func (src *Source) subjectCondition(w *postgres.Where) {
 	var written []string
 	var ip *netip.Prefix
@@ -262,7 +266,8 @@ func (src *Source) subjectCondition(w *postgres.Where) {
 			d := decodeSubject(form)
 			ip = d.ip // the same in all
 			for f, value := range map[traffic.Field]*string{
-				traffic.FieldDevice: d.device, traffic.FieldUser: d.user, traffic.FieldAPIKey: d.apiKey, traffic.FieldSession: d.session,
+				traffic.FieldDevice: d.device, traffic.FieldUser: d.user, traffic.FieldAPIKey: d.apiKey,
+				traffic.FieldSession: d.session,
 			} {
 				if value != nil {
 					values[f] = append(values[f], *value)

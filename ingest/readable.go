@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// UnansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
-// election takes seconds.
+// UnansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A
+// leader's election takes seconds.
 const UnansweredFor = 30 * time.Second
 
 // notAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
@@ -80,8 +80,8 @@ type Readable struct {
 }
 
 const (
-	// leastWait is how long an open transaction stands before the time counts as waiting: who writes in transactions all
-	// the time has one open nearly always, and nobody waits for it.
+	// leastWait is how long an open transaction stands before the time counts as waiting: who writes in transactions
+	// all the time has one open nearly always, and nobody waits for it.
 	leastWait = time.Second
 	// WaitsWithin is the span of time of which Waited tells.
 	WaitsWithin = waitSpans * waitSpan
@@ -104,8 +104,8 @@ func (w *waits) add(now time.Time, waited time.Duration) {
 	at.waited += waited
 }
 
-// Waited is how much of the last WaitsWithin reading stood before open transactions of a second and longer, however short each
-// of them was.
+// Waited is how much of the last WaitsWithin reading stood before open transactions of a second and longer, however
+// short each of them was.
 func (r *Readable) Waited(now time.Time) (sum time.Duration) {
 	newest := now.UnixNano() / int64(waitSpan)
 	for _, at := range r.waits {

@@ -97,8 +97,8 @@ func TestTransactionalIDsAreShownInPart(t *testing.T) {
 	}
 }
 
-// TestShortTransactionsAreSummedUp: transactions none of which blocks a partition are told together, where they stand for a second and longer;
-// those of who writes in transactions all the time are not, nor those of before.
+// TestShortTransactionsAreSummedUp: transactions none of which blocks a partition are told together, where they stand
+// for a second and longer; those of who writes in transactions all the time are not, nor those of before.
 func TestShortTransactionsAreSummedUp(t *testing.T) {
 	const poll = 500 * time.Millisecond
 	for _, test := range []struct {

@@ -333,8 +333,8 @@ func warnUnfilled(d *Document, env Environment, report func(Problem)) {
 	}
 }
 
-// KeyedSubject is s as a rule counts its values, where a person has typed them: readable text without blanks around an identity, hosts
-// and methods in one spelling, long values by their beginning and digest.
+// KeyedSubject is s as a rule counts its values, where a person has typed them: readable text without blanks around an
+// identity, hosts and methods in one spelling, long values by their beginning and digest.
 func KeyedSubject(s traffic.Subject) (traffic.Subject, error) {
 	values, err := s.Values()
 	if err != nil {
@@ -348,7 +348,8 @@ func KeyedSubject(s traffic.Subject) (traffic.Subject, error) {
 	return traffic.SubjectOf(values), nil
 }
 
-// TypedSource reads a source as a person types it: traffic.CutSource, with the values as ROUTE reads them, see KeyedSubject.
+// TypedSource reads a source as a person types it: traffic.CutSource, with the values as ROUTE reads them, see
+// KeyedSubject.
 func TypedSource(text string) (subject traffic.Subject, field, value string) {
 	subject, field, value = traffic.CutSource(text)
 	if keyed, err := KeyedSubject(subject); err == nil {

@@ -55,8 +55,8 @@ const (
 	identityDigest    = "~sha256:"
 )
 
-// IdentityValue is text as an Identity holds it that was read from a header of that text: without blanks around it, and as
-// BoundedValue has it.
+// IdentityValue is text as an Identity holds it that was read from a header of that text: without blanks around it, and
+// as BoundedValue has it.
 func IdentityValue(text string) string { return BoundedValue(trimBlank(text)) }
 
 // set stores the value of field f. A value above maxIdentityValue becomes its first keptIdentityValue bytes, `~sha256:`

@@ -201,8 +201,9 @@ func TestAMarkThatIsNoTextIsSomebodys(t *testing.T) {
 	}
 }
 
-// TestARedisThatChangesHandsIsToldNothing: what a round has begun with is not written into a Redis that becomes another installation's
-// within it: neither is a rule switched off there that only the other one knows, nor are entries replaced.
+// TestARedisThatChangesHandsIsToldNothing: what a round has begun with is not written into a Redis that becomes another
+// installation's within it: neither is a rule switched off there that only the other one knows, nor are entries
+// replaced.
 func TestARedisThatChangesHandsIsToldNothing(t *testing.T) {
 	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
@@ -210,14 +211,17 @@ func TestARedisThatChangesHandsIsToldNothing(t *testing.T) {
 		deed := blocklist.NewOwnership(s.Store)
 		theirs := rules.ModeState{Rule: "theirs", Mode: rules.ModeBlock, Generation: 7}
 		p, err := NewPublisher(PublisherOptions{
-			Store: s.Store, Modes: s.Rules, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
+			Store: s.Store, Modes: s.Rules, Clock: s.Clock.Now, Logger: blocktest.Quiet(),
+			Registerer: prometheus.NewRegistry(),
 			Own: func(ctx context.Context) error {
-				return deed.Own(ctx, blocklist.Owner{Installation: "production", Since: s.Clock.Now(), By: "production"})
+				return deed.Own(ctx, blocklist.Owner{Installation: "production", Since: s.Clock.Now(),
+					By: "production"})
 			},
 			Overtake: func(ctx context.Context, ahead []rules.ModeState) ([]string, []rules.ModeState, error) {
 				off := theirs
 				off.Mode, off.Generation = rules.ModeOff, 8
-				return nil, []rules.ModeState{off}, deed.Take(ctx, blocklist.Owner{Installation: "staging", Since: s.Clock.Now()})
+				return nil, []rules.ModeState{off}, deed.Take(ctx,
+					blocklist.Owner{Installation: "staging", Since: s.Clock.Now()})
 			},
 		})
 		if err != nil {
@@ -234,7 +238,8 @@ func TestARedisThatChangesHandsIsToldNothing(t *testing.T) {
 		}
 		refused("the round", p.Publish(t.Context()))
 		modes, err := s.Store.Modes(t.Context())
-		if at := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == "theirs" }); err != nil || at < 0 ||
+		if at := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == "theirs" }); err != nil ||
+			at < 0 ||
 			modes[at].Mode != rules.ModeBlock || modes[at].Generation != 7 {
 			t.Errorf("the other one's modes are %+v, %v", modes, err)
 		}
@@ -243,7 +248,8 @@ func TestARedisThatChangesHandsIsToldNothing(t *testing.T) {
 		if told, err := s.Store.Never(t.Context()); err != nil || told.Revision != 0 {
 			t.Errorf("entries of the never-block list are told: %+v, %v", told, err)
 		}
-		if err := deed.Take(t.Context(), blocklist.Owner{Installation: "production", Since: s.Clock.Now()}); err != nil {
+		if err := deed.Take(t.Context(), blocklist.Owner{Installation: "production",
+			Since: s.Clock.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Store.SyncNever(t.Context(), s.Clock.Now(), blocklist.NeverEntries{Revision: 9}); err != nil {
@@ -252,7 +258,8 @@ func TestARedisThatChangesHandsIsToldNothing(t *testing.T) {
 	})
 }
 
-// TestWhoeverItIsThatLeftNoText: a mark that no build has left, and one of another form, are somebody's to the scripts, too.
+// TestWhoeverItIsThatLeftNoText: a mark that no build has left, and one of another form, are somebody's to the scripts,
+// too.
 func TestWhoeverItIsThatLeftNoText(t *testing.T) {
 	server := testbed.EmbeddedRedis(t)
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + server.Addr() + "/0"})
@@ -267,7 +274,8 @@ func TestWhoeverItIsThatLeftNoText(t *testing.T) {
 		} else if _, err := server.Lpush(s.Keys.Installation(), "x"); err != nil {
 			t.Fatal(err)
 		}
-		if foreign := (*blocklist.ForeignError)(nil); !errors.As(s.Store.PublishModes(t.Context(), s.Clock.Now(), modes), &foreign) {
+		if foreign := (*blocklist.ForeignError)(nil); !errors.As(s.Store.PublishModes(t.Context(), s.Clock.Now(),
+			modes), &foreign) {
 			t.Errorf("%q is taken for nobody's", mark)
 		}
 	}

@@ -99,7 +99,8 @@ func configurationMistakes(keyed string) []mistake {
 		{"a Redis of another installation", func(t *testing.T, b *bed, redis *miniredis.Miniredis) {
 			b.set("--redis-url", "redis://"+redis.Addr()+"/6")
 			ownedBy(t, "redis://"+redis.Addr()+"/6", b.flag("--namespace"), "staging")
-			if o := b.weir("blocks", "list"); o.code != exitOK || !strings.Contains(o.stderr, `Redis belongs to installation "staging"`) {
+			if o := b.weir("blocks", "list"); o.code != exitOK ||
+				!strings.Contains(o.stderr, `Redis belongs to installation "staging"`) {
 				t.Errorf("weir blocks list says of it: %+v", o)
 			}
 		}, "redis namespace", "belongs to installation \"staging\" (since ", "--take-redis", nil},
@@ -116,8 +117,9 @@ func ownedBy(t *testing.T, url, namespace, installation string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	if err := blocklist.NewOwnership(store).Take(t.Context(), blocklist.Owner{Installation: installation, Since: traffic.At(time.Now()),
-		By: "weir migrate on another host"}); err != nil {
+	if err := blocklist.NewOwnership(store).Take(t.Context(),
+		blocklist.Owner{Installation: installation, Since: traffic.At(time.Now()),
+			By: "weir migrate on another host"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -199,8 +199,10 @@ func TestBlocksByHandAreReleased(t *testing.T) {
 	if err != nil || done.Subject != "user=a%EF%BF%BDb" {
 		t.Errorf("released: %+v, %v", done, err)
 	}
-	if looked, err := s.Block(t.Context(), access.Actor{Name: "ann", Role: access.Admin, Via: access.ViaOIDC}, acts.BlockRequest{
-		Subject: "user=a%0Ab", Everything: true, For: "1h", DryRun: true}); err != nil || looked.Subject != "user=a%EF%BF%BDb" {
+	if looked, err := s.Block(t.Context(), access.Actor{Name: "ann", Role: access.Admin, Via: access.ViaOIDC},
+		acts.BlockRequest{
+			Subject: "user=a%0Ab", Everything: true, For: "1h", DryRun: true}); err != nil ||
+		looked.Subject != "user=a%EF%BF%BDb" {
 		t.Errorf("blocked: %+v, %v", looked, err)
 	}
 	var nothing *acts.NotBlockedError

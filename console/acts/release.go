@@ -251,8 +251,8 @@ func (l *releasing) note(format string, args ...any) {
 	l.report.Notes = append(l.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// look finds the block of the named source, as it was named or as gates read that, or else the blocks that contain it. Blocks of an
-// older weir, which has written long values whole, are found in the second way.
+// look finds the block of the named source, as it was named or as gates read that, or else the blocks that contain it.
+// Blocks of an older weir, which has written long values whole, are found in the second way.
 func (l *releasing) look(ctx context.Context, away error) (*blocklist.Block, error) {
 	keyed := keyedSubject(l.Subject).Stored()
 	if away != nil {

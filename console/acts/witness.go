@@ -34,7 +34,8 @@ func (w *Witness) Tell(r *http.Request, actor access.Actor, act access.Act) erro
 		if err := access.Form(nil, r); err != nil {
 			return err
 		}
-		question, _ = url.ParseQuery(r.PostForm.Get("query")) // what cannot be read is no question: who keeps it refuses it
+		// What cannot be read is no question: who keeps it refuses it.
+		question, _ = url.ParseQuery(r.PostForm.Get("query"))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), witnessTimeout)
 	defer cancel()

@@ -37,7 +37,8 @@ func listBlocks(c *call) (any, error) {
 		return nil, &acts.AwayError{Store: "Redis", Consequence: "which blocks stand is not known", Cause: err}
 	}
 	now := c.o.Reader.Clock()
-	page := BlockPage{Page: Page[Block]{Items: []Block{}}, Unreadable: found.Unreadable, Cut: found.Cut, Foreign: c.o.Health().Foreign}
+	page := BlockPage{Page: Page[Block]{Items: []Block{}}, Unreadable: found.Unreadable, Cut: found.Cut,
+		Foreign: c.o.Health().Foreign}
 	sorted := c.orders.of(c.mask, found.Items, filter.Subject == "")
 	from, last := sorted.behind(after), ""
 	for i := range sorted.len() {

@@ -99,7 +99,8 @@ func listing(t testing.TB, m *manyBlocks) http.Handler {
 	a, err := api.New(api.Options{
 		Acts: &prompt{asked: make(chan postgres.Lane,
 			100)}, Masker: masker, Changed: blocks.Forget, Witness: struct{ access.Witness }{},
-		Logger: slog.New(slog.DiscardHandler), Registerer: registry, Health: func() api.Health { return api.Health{Foreign: m.foreign} },
+		Logger: slog.New(slog.DiscardHandler), Registerer: registry,
+		Health: func() api.Health { return api.Health{Foreign: m.foreign} },
 		Reader: &api.Reader{
 			Rules: struct{ api.RuleStore }{}, History: struct{ api.History }{}, Trail: struct{ api.Trail }{},
 			Blocks: blocks, Explorer: struct{ api.Explorer }{}, Teller: struct{ api.Teller }{},

@@ -65,7 +65,8 @@ func TestPagesSayWhoseRedisIs(t *testing.T) {
 	p := newPages(t, s.options())
 	for _, address := range []string{"/blocks", "/", "/health", "/rules/login-stuffing", "/explore"} {
 		_, body, _ := get(t, p, admin(), address)
-		if !strings.Contains(body, whose) || strings.Contains(body, "does not answer") || strings.Contains(body, "than pages read") {
+		if !strings.Contains(body, whose) || strings.Contains(body, "does not answer") ||
+			strings.Contains(body, "than pages read") {
 			t.Errorf("%s does not say whose Redis is alone", address)
 		}
 	}

@@ -33,7 +33,7 @@ type reading struct {
 	now      traffic.Time
 	commands shown.Commands
 	forms    bool   // people can act here: pages have forms in place of commands
-	redis    string // what is to be known of blocks that are shown or missing: whose Redis is, that it cannot be asked, or holds more
+	redis    string // why blocks are missing, or another one's: Redis cannot be asked, holds more, or is not ours
 	short    bool   // not all, or nothing, was read of Redis
 	cut      bool   // Redis holds more blocks or releases than was read
 }

@@ -98,8 +98,9 @@ func (e *Eraser) Erase(ctx context.Context, r Request) (Done, error) {
 	}
 	var done Done
 	err = e.db.Transact(ctx, "erasing a person", func(tx pgx.Tx) error {
-		w := work{tx: tx, person: r.Person, done: Done{Subject: r.Person.subject(), Pseudonym: r.Person.pseudonym(secret[:]),
-			DryRun: r.DryRun, Erased: []Count{}, Left: []Left{}, Blocks: []Block{}}}
+		w := work{tx: tx, person: r.Person, done: Done{Subject: r.Person.subject(),
+			Pseudonym: r.Person.pseudonym(secret[:]),
+			DryRun:    r.DryRun, Erased: []Count{}, Left: []Left{}, Blocks: []Block{}}}
 		if err := w.run(ctx, &r); err != nil {
 			return err
 		}

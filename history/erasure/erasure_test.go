@@ -323,8 +323,8 @@ func TestAddressesInTexts(t *testing.T) {
 	}
 }
 
-// TestEraseByAnotherSpelling: a person is erased whose value ROUTE has read in another way than it is typed, in both spellings,
-// and it is said who was read.
+// TestEraseByAnotherSpelling: a person is erased whose value ROUTE has read in another way than it is typed, in both
+// spellings, and it is said who was read.
 func TestEraseByAnotherSpelling(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -332,13 +332,16 @@ func TestEraseByAnotherSpelling(t *testing.T) {
 	for id, user := range []string{"a\ufffdb", "a\nb", "ab"} {
 		written := traffic.SubjectOf([]traffic.SubjectValue{{Field: "user", Value: user}})
 		sample, _ := json.Marshal(map[string]string{"time": "2026-11-20T00:00:00Z", "user": user})
-		b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`) VALUES ('live', $1::int, 'flood', 1, 1, 3, $2, $2, NULL, NULL, $3, false, 2,
-			1000, 3, 3, $4, $4, $4, $4, false, 1, 0, 0, 0, '', 1, 1, '{}', 1, false, '')`, id, written, user, time.Now())
-		b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`) VALUES ('live', $1::int, 'flood', 1, 1, 3, '', '', NULL, NULL, NULL, false, 2,
-			1000, 3, 3, $2, $2, $2, $2, false, 1, 0, 0, 0, '', 1, 1, $3, 1, false, '')`, 10+id, time.Now(), []string{string(sample)})
+		b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`)
+			VALUES ('live', $1::int, 'flood', 1, 1, 3, $2, $2, NULL, NULL, $3, false, 2, 1000, 3, 3, $4, $4, $4, $4,
+				false, 1, 0, 0, 0, '', 1, 1, '{}', 1, false, '')`, id, written, user, time.Now())
+		b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`)
+			VALUES ('live', $1::int, 'flood', 1, 1, 3, '', '', NULL, NULL, NULL, false, 2, 1000, 3, 3, $2, $2, $2, $2,
+				false, 1, 0, 0, 0, '', 1, 1, $3, 1, false, '')`, 10+id, time.Now(), []string{string(sample)})
 	}
 	person := erasure.Person{Field: traffic.FieldUser, Value: "a\ufffdb", Typed: "a\nb"}
-	done, err := erasure.New(b.DB, b.Streams).Erase(t.Context(), erasure.Request{Person: person, By: "root", Reason: "asked"})
+	done, err := erasure.New(b.DB, b.Streams).Erase(t.Context(),
+		erasure.Request{Person: person, By: "root", Reason: "asked"})
 	want := []erasure.Count{{What: "episodes", N: 2}, {What: "samples in episodes of other sources", N: 2}}
 	if err != nil || done.Subject != "user=a%EF%BF%BDb" || !slices.Equal(done.Erased, want) {
 		t.Errorf("erased %+v of %s, %v; want %+v", done.Erased, done.Subject, err, want)

@@ -138,7 +138,8 @@ func (p *Person) in(sample string) bool {
 		own = s.Session
 	}
 	// Of an API key a sample has the end alone.
-	return own != "" && slices.ContainsFunc(p.values(), func(value string) bool { return own == traffic.Printable(value) })
+	return own != "" && slices.ContainsFunc(p.values(),
+		func(value string) bool { return own == traffic.Printable(value) })
 }
 
 // decisions deletes what was decided about the person's blocks, but for what is in force: Redis is rebuilt from it.

@@ -52,17 +52,19 @@ func (s *Store) Leave(ctx context.Context, instance string) error {
 // MostProcesses is how many processes Processes gives at most.
 const MostProcesses = 1000
 
-// worst is by how many seconds a process's clock differs from a store's at the most. One that cannot be read may differ by any, and counts
-// as the least that is told of.
+// worst is by how many seconds a process's clock differs from a store's at the most. One that cannot be read may differ
+// by any, and counts as the least that is told of.
 const worst = `CASE WHEN jsonb_typeof(offsets) = 'object' THEN coalesce((SELECT max(
-	CASE WHEN jsonb_typeof(value) = 'number' THEN abs(value::text::numeric) ELSE 1 END) FROM jsonb_each(offsets)), 0) ELSE 1 END`
+	CASE WHEN jsonb_typeof(value) = 'number' THEN abs(value::text::numeric) ELSE 1 END)
+	FROM jsonb_each(offsets)), 0) ELSE 1 END`
 
-// Processes are those that have told of themselves within the last so long, by the clock of the database: those first whose clocks
-// are the furthest from a store's, else ascending by what they do and by instance. Of more than MostProcesses the others are left out; of is
-// how many there are.
+// Processes are those that have told of themselves within the last so long, by the clock of the database: those first
+// whose clocks are the furthest from a store's, else ascending by what they do and by instance. Of more than
+// MostProcesses the others are left out; of is how many there are.
 func (s *Store) Processes(ctx context.Context, within time.Duration) (all []Process, of int, err error) {
 	rows, err := s.db.Query(ctx, `SELECT instance, does, build, offsets, reported_at, count(*) OVER () FROM processes
-		WHERE reported_at > clock_timestamp() - make_interval(secs => $1) ORDER BY `+worst+` DESC, does, instance LIMIT $2`,
+		WHERE reported_at > clock_timestamp() - make_interval(secs => $1)
+		ORDER BY `+worst+` DESC, does, instance LIMIT $2`,
 		within.Seconds(), MostProcesses)
 	if err != nil {
 		return nil, 0, s.db.Fail("processes", err)

@@ -55,14 +55,16 @@ func TestProcessesTellOfThemselvesUntilTheyLeave(t *testing.T) {
 	}
 }
 
-// TestTheWorstClockIsNotHidden: of more processes than are listed, those come first whose clocks are wrong, whatever they are called, and
-// it is told how many there are.
+// TestTheWorstClockIsNotHidden: of more processes than are listed, those come first whose clocks are wrong, whatever
+// they are called, and it is told how many there are.
 func TestTheWorstClockIsNotHidden(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.Run(t, `INSERT INTO weir.processes SELECT 'a-' || i, 'ingest', '', '{"redis": 0.25, "kafka": -0.5}', clock_timestamp()
+	b.Run(t, `INSERT INTO weir.processes
+		SELECT 'a-' || i, 'ingest', '', '{"redis": 0.25, "kafka": -0.5}', clock_timestamp()
 		FROM generate_series(1, 1200) i`)
-	for instance, offsets := range map[string]string{"z-ahead": `{"kafka": 0, "redis": 1.5}`, "z-behind": `{"postgres": -70}`,
+	for instance, offsets := range map[string]string{"z-ahead": `{"kafka": 0, "redis": 1.5}`,
+		"z-behind": `{"postgres": -70}`,
 		"z-unread": `{"redis": "near"}`, "z-no-object": `[]`, "z-none": `{}`} {
 		b.Run(t, "INSERT INTO weir.processes VALUES ('"+instance+"', 'stages', '', '"+offsets+"', clock_timestamp())")
 	}

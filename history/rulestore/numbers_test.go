@@ -282,8 +282,8 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestStrangersAreCounted: a rule that somebody else writes to Redis again and again is switched off each time, and does not fill the
-// audit trail; nor does one that is known, but where it is stopped.
+// TestStrangersAreCounted: a rule that somebody else writes to Redis again and again is switched off each time, and
+// does not fill the audit trail; nor does one that is known, but where it is stopped.
 func TestStrangersAreCounted(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
@@ -294,7 +294,8 @@ func TestStrangersAreCounted(t *testing.T) {
 		lost := rules.ModeState{Rule: "lost", Mode: rules.ModeBlock, Generation: 1}
 		known := only(t, b)
 		known.Generation++
-		done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: []rules.ModeState{lost, known}, Repeats: repeats}, "weir", "", "")
+		done, err := b.Rules.Overtake(t.Context(), rulestore.Named{Modes: []rules.ModeState{lost, known},
+			Repeats: repeats}, "weir", "", "")
 		if err != nil || len(done.Strangers) != 1 || done.Strangers[0].Mode != rules.ModeOff || len(done.Rules) != 1 {
 			t.Fatalf("time %d: %+v, %v", i, done, err)
 		}
@@ -305,7 +306,8 @@ func TestStrangersAreCounted(t *testing.T) {
 			t.Errorf("%s has %d entries, %v, want %d", object, len(entries), err, want)
 		}
 		if object == "numbers" && (!strings.Contains(entries[0].Detail, "the like was done 10 times more since ") ||
-			strings.Contains(entries[1].Detail, "times more") || !strings.Contains(entries[1].Detail, "rule lost: Redis knew it")) {
+			strings.Contains(entries[1].Detail, "times more") ||
+			!strings.Contains(entries[1].Detail, "rule lost: Redis knew it")) {
 			t.Errorf("the entries say %q and %q", entries[0].Detail, entries[1].Detail)
 		}
 	}

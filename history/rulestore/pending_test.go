@@ -281,8 +281,9 @@ func TestPendingVersionsNeedTheRecordFormat(t *testing.T) {
 	}
 }
 
-// TestAPlanIsBoundToWhatItWasMadeAgainst: an edit, the end of what is pending and a removal are refused where somebody has stored another
-// text of what they take the place of since, which changes nothing that acts and so no other part of a plan.
+// TestAPlanIsBoundToWhatItWasMadeAgainst: an edit, the end of what is pending and a removal are refused where somebody
+// has stored another text of what they take the place of since, which changes nothing that acts and so no other part of
+// a plan.
 func TestAPlanIsBoundToWhatItWasMadeAgainst(t *testing.T) {
 	t.Parallel()
 	b := newTrial(t)
@@ -298,7 +299,8 @@ func TestAPlanIsBoundToWhatItWasMadeAgainst(t *testing.T) {
 	comment := func(of rules.Document) {
 		t.Helper()
 		n++
-		if plan, err := apply(of, fmt.Sprintf("id: flood # %d\n", n), rulestore.ApplyOptions{}); err != nil || plan.Differs() {
+		if plan, err := apply(of, fmt.Sprintf("id: flood # %d\n", n), rulestore.ApplyOptions{}); err != nil ||
+			plan.Differs() {
 			t.Fatalf("%+v, %v", plan, err)
 		}
 	}
@@ -317,7 +319,10 @@ func TestAPlanIsBoundToWhatItWasMadeAgainst(t *testing.T) {
 	overtaken("an edit", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
 		return apply(edit, "id: flood # mine\n", opts)
 	})
-	overtaken("an edit without its text", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) { return apply(edit, "", opts) })
+	overtaken("an edit without its text", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan,
+		error) {
+		return apply(edit, "", opts)
+	})
 	overtaken("a removal", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
 		opts.Prune = true
 		return b.Rules.Apply(t.Context(), nil, "ann", "", opts)
@@ -325,7 +330,8 @@ func TestAPlanIsBoundToWhatItWasMadeAgainst(t *testing.T) {
 	overtaken("what is to wait", acts, func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {
 		return apply(waits, "id: flood # mine\n", opts)
 	})
-	if plan, err := apply(waits, "id: flood # waits\n", rulestore.ApplyOptions{}); err != nil || kinds(plan) != "flood pending" {
+	if plan, err := apply(waits, "id: flood # waits\n", rulestore.ApplyOptions{}); err != nil ||
+		kinds(plan) != "flood pending" {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	withdraw := func(opts rulestore.ApplyOptions) (rulestore.Plan, error) {

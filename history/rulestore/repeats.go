@@ -9,13 +9,14 @@ import (
 const (
 	// repeatsWindow is how long what was told in the audit trail is counted there when it comes again.
 	repeatsWindow = time.Hour
-	// mostTold bounds the rules of a window that get an entry of their own: names cost nothing to whoever writes to Redis.
+	// mostTold bounds the rules of a window that get an entry of their own: names cost nothing to whoever writes to
+	// Redis.
 	mostTold = 100
 )
 
-// Repeats remembers what a process has told of overtaken modes in the audit trail. Somebody else who may write to Redis can have a rule
-// switched off every two seconds: the first time is an entry, and then each tenth, hundredth and so on of an hour, with the number.
-// The zero value remembers nothing. It is safe for concurrent use.
+// Repeats remembers what a process has told of overtaken modes in the audit trail. Somebody else who may write to Redis
+// can have a rule switched off every two seconds: the first time is an entry, and then each tenth, hundredth and so on
+// of an hour, with the number. The zero value remembers nothing. It is safe for concurrent use.
 type Repeats struct {
 	mu    sync.Mutex
 	since time.Time // when the window began

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRepeatsAreCounted has the same rule come each two seconds for a day: the first is told, the number of the others, and each rule
-// that is new.
+// TestRepeatsAreCounted has the same rule come each two seconds for a day: the first is told, the number of the others,
+// and each rule that is new.
 func TestRepeatsAreCounted(t *testing.T) {
 	t.Parallel()
 	p, now := new(Repeats), time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)

@@ -35,9 +35,9 @@ func WithSources(set *rules.Set) []Document {
 	return out
 }
 
-// bindTexts binds the steps of a plan to the texts that they were planned against, and finds those that leave a document
-// as it is and its text not. The text is what people go by who promote the rule, so that to change it is an act as any
-// other: its owner's, and audited.
+// bindTexts binds the steps of a plan to the texts that they were planned against, and finds those that leave a
+// document as it is and its text not. The text is what people go by who promote the rule, so that to change it is an
+// act as any other: its owner's, and audited.
 func bindTexts(ctx context.Context, tx pgx.Tx, steps []step) error {
 	var names []string
 	for i := range steps {
@@ -72,8 +72,9 @@ func (s *standing) both() string {
 }
 
 func standingTexts(ctx context.Context, tx pgx.Tx, names []string) (map[string]standing, error) {
-	rows, err := tx.Query(ctx, "SELECT v.rule, v.version, v.pending, encode(sha256(convert_to(v.source, 'UTF8')), 'hex') FROM "+
-		standingVersions, names)
+	rows, err := tx.Query(ctx,
+		"SELECT v.rule, v.version, v.pending, encode(sha256(convert_to(v.source, 'UTF8')), 'hex') FROM "+
+			standingVersions, names)
 	if err != nil {
 		return nil, err
 	}

@@ -250,15 +250,15 @@ func (s *session) watch() {
 	}
 }
 
-// Shares of the last minutes that reading stands before open transactions: from the one on it is told, below the other no
-// more.
+// Shares of the last minutes that reading stands before open transactions: from the one on it is told, below the other
+// no more.
 const (
 	waitsFrom  = ingest.WaitsWithin / 2
 	waitsUntil = ingest.WaitsWithin / 4
 )
 
-// watchWaits finds out whether a source stands before open transactions most of the time, none of which lasts long enough to
-// block it, and reports whether that is news.
+// watchWaits finds out whether a source stands before open transactions most of the time, none of which lasts long
+// enough to block it, and reports whether that is news.
 func (s *session) watchWaits(src *source) (news bool) {
 	waited, _ := s.prefetcher.waited(src.partition)
 	waits := waited >= waitsFrom || src.waits && waited >= waitsUntil
@@ -267,7 +267,8 @@ func (s *session) watchWaits(src *source) (news bool) {
 	}
 	src.waits = waits
 	if log := s.r.opt.Logger.With("partition", src.partition); waits {
-		log.Warn("partition of requests waits for transactions most of the time", "waited", waited, "within", ingest.WaitsWithin)
+		log.Warn("partition of requests waits for transactions most of the time", "waited", waited, "within",
+			ingest.WaitsWithin)
 	} else {
 		log.Info("partition of requests waits for transactions no more")
 	}
@@ -276,8 +277,10 @@ func (s *session) watchWaits(src *source) (news bool) {
 
 // whyWaits says of a partition that is read how much of the time nothing is.
 func whyWaits(waited time.Duration) string {
-	return fmt.Sprintf("waits for transactions: for %d%% of the last %v open ones, each of less than %v, kept it from being read, so that "+
-		"events come late", 100*min(waited, ingest.WaitsWithin)/ingest.WaitsWithin, ingest.WaitsWithin, ingest.UnansweredFor)
+	return fmt.Sprintf("waits for transactions: for %d%% of the last %v open ones, each of less than %v, kept it from "+
+		"being read, so that events come late", 100*min(waited, ingest.WaitsWithin)/ingest.WaitsWithin,
+		ingest.WaitsWithin,
+		ingest.UnansweredFor)
 }
 
 // describeBlocked says in a report of a partition of requests why it cannot be read on.

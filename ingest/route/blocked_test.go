@@ -324,8 +324,9 @@ func TestRouteSaysWhoseTransactionHoldsAPartition(t *testing.T) {
 	})
 }
 
-// TestRouteSaysThatItWaitsForTransactions: a partition that one short transaction after the other holds up goes on, and its state says so,
-// with one of their names, which Kafka is asked for twice a minute. Once there are none, it says so no more.
+// TestRouteSaysThatItWaitsForTransactions: a partition that one short transaction after the other holds up goes on, and
+// its state says so, with one of their names, which Kafka is asked for twice a minute. Once there are none, it says so
+// no more.
 func TestRouteSaysThatItWaitsForTransactions(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	asked := &askedOf{}
@@ -346,7 +347,8 @@ func TestRouteSaysThatItWaitsForTransactions(t *testing.T) {
 			}
 		}
 		st := w.state(1)
-		if !strings.Contains(st.Reason, "waits for transactions: for 9") || !strings.Contains(st.Reason, `its transactional id is "payments-1"`) ||
+		if !strings.Contains(st.Reason, "waits for transactions: for 9") ||
+			!strings.Contains(st.Reason, `its transactional id is "payments-1"`) ||
 			share() < 0.9 || share() > 1 {
 			t.Errorf("after six minutes: %+v, share %v", st, share())
 		}

@@ -64,8 +64,9 @@ func newRouteCollector(t *tally, versions *versionShelf, clock func() traffic.Ti
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
 		held: desc("open_transaction_seconds", "Age of the open transaction that holds a requests partition up, "+
 			"since it was first met; 0 where none has for 30 s.", "partition"),
-		waited: desc("transaction_wait_ratio", "Share of the last five minutes in which a requests partition was not read on, "+
-			"since one open transaction after the other stood there.", "partition"),
+		waited: desc("transaction_wait_ratio",
+			"Share of the last five minutes in which a requests partition was not read on, "+
+				"since one open transaction after the other stood there.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
 		prefetched: desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}

@@ -148,8 +148,8 @@ func (p *prefetcher) blockage(partition int) *ingest.Blockage {
 	return p.queues[partition].readable.Blocked
 }
 
-// waited is how much of the last minutes was spent before open transactions of a partition, and the offset of the one that
-// may stand there now.
+// waited is how much of the last minutes was spent before open transactions of a partition, and the offset of the one
+// that may stand there now.
 func (p *prefetcher) waited(partition int) (time.Duration, int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -241,7 +241,8 @@ type holder struct {
 	said     string
 }
 
-// holderFor is how long the name of one of many transactions stands for all: each report would ask Kafka for the next one.
+// holderFor is how long the name of one of many transactions stands for all: each report would ask Kafka for the next
+// one.
 const holderFor = 30 * time.Second
 
 // holds reports whether h is still told as the one that holds a partition.
@@ -290,8 +291,8 @@ func (w *watcher) nameHolders(ctx context.Context, states []ingest.PartitionStat
 	}
 }
 
-// tellHolder remembers and logs whose transaction holds a partition, where Kafka has told all of it. before is whose the one
-// before was, of which was told.
+// tellHolder remembers and logs whose transaction holds a partition, where Kafka has told all of it. before is whose
+// the one before was, of which was told.
 func (w *watcher) tellHolder(partition int, offset, before int64, t ingest.Transaction, whole bool) holder {
 	now := holder{offset, w.r.opt.Clock().Add(holderFor), t.Producer, t.Brief(), t.String()}
 	if !whole {

@@ -69,8 +69,8 @@ func (p *Program) progress() func(string) {
 	}
 }
 
-// about says who was read from what was typed: a source may be typed as weir writes it, with %3B for a semicolon, and a person may be
-// called what looks like that.
+// about says who was read from what was typed: a source may be typed as weir writes it, with %3B for a semicolon, and a
+// person may be called what looks like that.
 func about(typed string, read traffic.Subject) string {
 	values, err := read.Values()
 	if err != nil || len(values) == 0 { // of a server that does not tell

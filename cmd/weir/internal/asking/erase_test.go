@@ -13,7 +13,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestEraseSaysWhoWasRead: who types a source sees whom weir took it for, and how the other one is typed that it may mean.
+// TestEraseSaysWhoWasRead: who types a source sees whom weir took it for, and how the other one is typed that it may
+// mean.
 func TestEraseSaysWhoWasRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -23,7 +24,8 @@ func TestEraseSaysWhoWasRead(t *testing.T) {
 	}{
 		{"user=alice", "user=alice", "about user \"alice\"\nwould erase nothing"},
 		{"user=p;q", "user=p%3Bq", "about user \"p;q\"\nwould erase nothing"},
-		{"user=p%3Bq", "user=p%3Bq", "about user \"p;q\"\n  as %XX stands for a byte in a source; for user \"p%3Bq\" itself type 'user=p%253Bq'\n"},
+		{"user=p%3Bq", "user=p%3Bq", "about user \"p;q\"\n" +
+			"  as %XX stands for a byte in a source; for user \"p%3Bq\" itself type 'user=p%253Bq'\n"},
 		{"user=100%", "user=100%25", "about user \"100%\"\nwould erase nothing"},
 		{"user=a\nb", "user=a%EF%BF%BDb", "about user \"a\ufffdb\"\nwould erase nothing"},
 		{"user=\x1b[2J\u202e", "user=%EF%BF%BD%5B2J%E2%80%AE", `about user "` + "\ufffd" + `[2J\u202e"` + "\n"},

@@ -243,14 +243,18 @@ func rowsOfTheStream() []row {
 		}, "partitions", Fail, "3 more have stopped", "weir partitions list --stopped", []string{"partition keyed/0", "partition keyed/1", "partition keyed/2",
 			"partition keyed/3", "partition keyed/4", "partition keyed/5", "partition keyed/6", "partition keyed/7"}},
 		{"a partition that is late", func(w *world) {
-			w.report(ingest.PartitionStatus{Side: ingest.SideRequests, Partition: 3, State: ingest.Running, Reason: "waits for transactions: x"})
+			w.report(ingest.PartitionStatus{Side: ingest.SideRequests, Partition: 3, State: ingest.Running,
+				Reason: "waits for transactions: x"})
 		}, "partition requests/3", Warn, "it waits for transactions: x", "end its transactions sooner", nil},
 		{"many that are late", func(w *world) {
 			for p := range 11 {
-				w.report(ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: p, State: ingest.Running, Reason: "x"})
+				w.report(ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: p, State: ingest.Running,
+					Reason: "x"})
 			}
-		}, "partitions", Warn, "3 more are late", "weir partitions list", []string{"partition keyed/0", "partition keyed/1", "partition keyed/2",
-			"partition keyed/3", "partition keyed/4", "partition keyed/5", "partition keyed/6", "partition keyed/7"}},
+		}, "partitions", Warn, "3 more are late", "weir partitions list",
+			[]string{"partition keyed/0", "partition keyed/1", "partition keyed/2",
+				"partition keyed/3", "partition keyed/4", "partition keyed/5", "partition keyed/6",
+				"partition keyed/7"}},
 		{"nobody ever worked", func(w *world) { w.states = nil }, "partitions", Warn, "no stage has ever worked on them", "start weir run", nil},
 		{"nobody works any more", func(w *world) { w.states[3].Reported = now().Add(-time.Minute).Std() }, "partitions", Warn, "one was last reported 1m0s ago", "see the log", nil},
 		{"some do not work", func(w *world) {

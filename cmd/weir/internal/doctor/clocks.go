@@ -55,7 +55,8 @@ func (h historyUse) lookAtProcesses(ctx context.Context) []Finding {
 	return judgeProcesses(all, of)
 }
 
-// judgeProcesses sums up those that agree with their stores, and gives each other one a line. all are the worst of so many.
+// judgeProcesses sums up those that agree with their stores, and gives each other one a line. all are the worst of so
+// many.
 func judgeProcesses(all []partitions.Process, of int) (found []Finding) {
 	const name = "clocks of processes"
 	agree, doing, more := 0, map[string]int{}, 0

@@ -50,8 +50,8 @@ func (e redisUse) lookAtOwner(ctx context.Context) []Finding {
 	return []Finding{failed(redisNamespace, err, ownRedis)}
 }
 
-const ownRedis = "give each installation a Redis, a database or a namespace of its own; weir migrate --take-redis makes this one " +
-	"this installation's"
+const ownRedis = "give each installation a Redis, a database or a namespace of its own; weir migrate --take-redis " +
+	"makes this one this installation's"
 
 func judgeOwner(is *blocklist.ForeignError) Finding {
 	return failing(redisNamespace, ownRedis, "%s %s", is.Place, is.Means())

@@ -96,10 +96,12 @@ func rowsOfGates() []row {
 		{"ENFORCE at the Redis of another installation", func(w *world) {
 			w.foreign = &blocklist.ForeignError{}
 			w.stages[ingest.StageEnforce].group.Members, w.stages[ingest.StageEnforce].records = 0, 3
-		}, "stage enforce", Fail, "stands still, if it runs, as Redis is another installation's; 3 records left", "redis namespace",
+		}, "stage enforce", Fail, "stands still, if it runs, as Redis is another installation's; 3 records left",
+			"redis namespace",
 			[]string{"redis namespace"}},
 		{"a Redis of another installation", func(w *world) {
-			w.foreign = &blocklist.ForeignError{Place: "redis cache:6379", Owner: blocklist.Owner{Installation: "staging\x1b[2J"}, Mine: "mine"}
+			w.foreign = &blocklist.ForeignError{Place: "redis cache:6379",
+				Owner: blocklist.Owner{Installation: "staging\x1b[2J"}, Mine: "mine"}
 		}, "redis namespace", Fail, `belongs to installation "staging\x1b[2J" (since `, "--take-redis", nil},
 		{"ENFORCE has never run", func(w *world) { w.flushed = true }, "redis namespace", OK,
 			"until weir run with enforce starts", "", nil},

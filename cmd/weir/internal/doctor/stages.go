@@ -75,7 +75,8 @@ func (e *examination) judgeStage(name string, w stageWork, p progressOf) Finding
 		}
 	}
 	if w.stage == ingest.StageEnforce && e.foreign != nil && p.group.Members == 0 {
-		return failing(name, "see "+redisNamespace, "it stands still, if it runs, as Redis is another installation's; %s left to do",
+		return failing(name, "see "+redisNamespace,
+			"it stands still, if it runs, as Redis is another installation's; %s left to do",
 			plural.Of(p.records, "record"))
 	}
 	patience := backlogWarns

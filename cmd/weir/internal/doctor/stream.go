@@ -134,7 +134,8 @@ func (e *examination) judgePartitions(states []partitions.ReportedPartition) (fo
 			}
 			if late++; late <= shownPartitions {
 				found = append(found, warning(fmt.Sprintf("partition %s/%d", p.Side, p.Partition),
-					"have whoever writes there end its transactions sooner; see docs/deploy.md, When a partition stops", "it %s", p.Reason))
+					"have whoever writes there end its transactions sooner; see docs/deploy.md, When a partition stops",
+					"it %s", p.Reason))
 			}
 			continue
 		}

@@ -65,7 +65,8 @@ type counting struct {
 
 func newDistant(o Options, desk *history.Store) *distant {
 	return &distant{
-		kafka: o.Kafka, partitions: desk.Partitions, rules: desk.Rules, redis: o.Redis, here: o.Pulse, mine: desk.Streams.Installation,
+		kafka: o.Kafka, partitions: desk.Partitions, rules: desk.Rules, redis: o.Redis, here: o.Pulse,
+		mine:      desk.Streams.Installation,
 		namespace: o.Config.Namespace, log: o.Log, start: service.Now().Std(), away: map[string]console.Problem{},
 		troubles: map[string]*retry.Trouble{partKafka: {}, partPostgres: {}, partRedis: {}},
 		pulse:    console.Pulse{Unknown: unknownAfar()},

@@ -143,7 +143,8 @@ func TestGatesAreUnknownWhereRedisDoesNotTellThem(t *testing.T) {
 	known(false)
 }
 
-// TestWhoseRedisIsSaid: that Redis is another installation's is a problem, until it is so no more; what cannot be asked changes nothing.
+// TestWhoseRedisIsSaid: that Redis is another installation's is a problem, until it is so no more; what cannot be asked
+// changes nothing.
 func TestWhoseRedisIsSaid(t *testing.T) {
 	mini := testbed.EmbeddedRedis(t)
 	store, err := blocklist.Connect(blocklist.Server{URL: "redis://" + mini.Addr() + "/0"}, "weir")
@@ -151,21 +152,24 @@ func TestWhoseRedisIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	d := newDistant(Options{Redis: store, Config: config.Default(), Log: slog.New(slog.DiscardHandler)}, &history.Store{})
+	d := newDistant(Options{Redis: store, Config: config.Default(), Log: slog.New(slog.DiscardHandler)},
+		&history.Store{})
 	var away error
 	d.mine = func(context.Context) (string, error) { return "mine", away }
 	said := func(want string) {
 		t.Helper()
 		_ = d.lookAtRedis(t.Context()) // that it does not answer is said elsewhere
 		p := d.Pulse()
-		if h := health(p); h.Foreign != p.Foreign || !strings.Contains(h.Foreign, want) || (want == "") != (h.Foreign == "") ||
+		if h := health(p); h.Foreign != p.Foreign || !strings.Contains(h.Foreign, want) ||
+			(want == "") != (h.Foreign == "") ||
 			problemOf(p, partRedis) != h.Foreign || strings.Contains(h.Foreign, mini.Addr()) {
 			t.Errorf("said is %q, problems %+v, want %q", h.Foreign, h.Problems, want)
 		}
 	}
 	deed := blocklist.NewOwnership(store)
 	said("")
-	if err := deed.Take(t.Context(), blocklist.Owner{Installation: "staging", Since: service.Now(), By: "somebody"}); err != nil {
+	if err := deed.Take(t.Context(), blocklist.Owner{Installation: "staging", Since: service.Now(),
+		By: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 	const theirs = `belongs to installation "staging"`
@@ -176,7 +180,8 @@ func TestWhoseRedisIsSaid(t *testing.T) {
 	mini.SetError("LOADING it reads its file")
 	said(theirs)
 	mini.SetError("")
-	if err := deed.Take(t.Context(), blocklist.Owner{Installation: "mine", Since: service.Now(), By: "somebody"}); err != nil {
+	if err := deed.Take(t.Context(), blocklist.Owner{Installation: "mine", Since: service.Now(),
+		By: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 	said("")

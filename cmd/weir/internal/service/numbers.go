@@ -51,8 +51,8 @@ func refuseForeign(ctx context.Context, h *history.Store, r *blocklist.Store) er
 	return nil
 }
 
-// Foreign says whose Redis is, where it is another installation's than the configured one; empty also where PostgreSQL does not tell
-// within a moment which that is.
+// Foreign says whose Redis is, where it is another installation's than the configured one; empty also where PostgreSQL
+// does not tell within a moment which that is.
 func Foreign(ctx context.Context, c *config.Config, r *blocklist.Store, log *slog.Logger) string {
 	h, err := OpenHistory(ctx, c, log)
 	if err != nil {
