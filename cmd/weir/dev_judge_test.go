@@ -118,8 +118,8 @@ func replacing(before, after string) func([]byte) []byte {
 
 // The demo is judged: 0 for weir as it is, 1 for weir broken in one place. What is broken is so beside others, too, and
 // three run side by side; what is to be in time runs alone, as at a user's: three share the two threads that one has.
-// Judge asks for a block within two seconds in which the machine lets weir run, which is not to be asked of a build that
-// the race detector makes ten times slower: that one watches the shadow run here, and blocks in TestDevDemo.
+// Judge asks for a block within two seconds in which the machine lets weir run, which is not to be asked of a build
+// that the race detector makes ten times slower: that one watches the shadow run here, and blocks in TestDevDemo.
 func TestDevJudgesTheDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute and a half")
