@@ -141,19 +141,15 @@ func (p *Partition) Learn(plan *Plan) {
 // are input like the log: the same ones must be given again after a restart.
 func (p *Partition) AcceptGap(source int, offset int64) { p.fence.accepted[gap{source, offset}] = true }
 
-// Rebase says that the keyed records from one offset up to another will not be folded: why says what became of them. Fences
-// take the next record of each source partition as it comes; the returned loss record says so.
+// Rebase says that the keyed records from one offset up to another will not be folded: why says what became of them.
+// Fences take the next record of each source partition as it comes; the returned loss record says so. To an offset
+// before from there is a way in another log alone: that one has ended before from, and what was folded is dropped.
 func (p *Partition) Rebase(from, to int64, why string) Hit {
 	p.fence.rebase()
+	if to < from {
+		return p.report.anew(from, p.fence.generation, &p.watermark)
+	}
 	return p.report.rebase(offsetRange{from, to}, p.fence.generation, &p.watermark, why)
-}
-
-// Anew says that the keyed log ended before stood, up to which its records were folded, and that those of another log
-// follow, from its start on. Fences take the next record of each source partition as it comes, and drop what was folded
-// before; the returned loss record says so.
-func (p *Partition) Anew(stood int64) Hit {
-	p.fence.rebase()
-	return p.report.anew(stood, p.fence.generation, &p.watermark)
 }
 
 // Watermark is the least progress over all source partitions: no event older than it is expected any more.
