@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/testbed"
@@ -49,7 +50,8 @@ func (b *bed) names() ingest.TopicNames {
 	return ingest.Live.Topics(b.flag("--namespace"))
 }
 
-func (b *bed) generation() int64 {
+// streams is what PostgreSQL says of the installation's streams.
+func (b *bed) streams() *streams.Store {
 	b.t.Helper()
 	s, err := history.Open(b.t.Context(), postgres.Config{
 		URL: b.flag("--postgres-url"), Schema: b.flag("--namespace"), Logger: slog.New(slog.DiscardHandler),
@@ -57,8 +59,13 @@ func (b *bed) generation() int64 {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer s.Close()
-	st, err := s.Streams.Find(b.t.Context(), history.Live)
+	b.t.Cleanup(s.Close)
+	return s.Streams
+}
+
+func (b *bed) generation() int64 {
+	b.t.Helper()
+	st, err := b.streams().Find(b.t.Context(), history.Live)
 	if err != nil {
 		b.t.Fatal(err)
 	}
