@@ -208,7 +208,7 @@ func (r *report) anew(stood, generation int64, w *watermark) Hit {
 	}
 	own := h
 	own.Source = -1 - r.keyed
-	h.ID = r.secret.hitID(&own, 1) // a loss of records before the same offset is another one
+	h.ID = r.secret.hitID(&own, int(w.appended)) // one before the same offset of another log is another one
 	return h
 }
 

@@ -136,6 +136,7 @@ func TestExitCodes(t *testing.T) {
 		{"bad replay name", []string{"ingest", none, "--format", "json", "--replay", "a/b", "--config", none}, exitUsage, []string{"--replay"}},
 		{"missing archive", []string{"ingest", "none.log", "--format", "json", "--live", "--config", none}, exitError, []string{"none.log"}},
 		{"bad speed", []string{"ingest", none, "--format", "json", "--live", "--speed", "-1", "--config", none}, exitUsage, []string{"--speed"}},
+		{"counting again alone", []string{"migrate", "--count-again"}, exitUsage, []string{"about --recreated"}},
 		{"resume without acceptance", []string{"partitions", "resume", "--keyed", "1", "--reason", "x"}, exitUsage, []string{"--accept-gap is required"}},
 		{"resume without reason", []string{"partitions", "resume", "--keyed", "1", "--accept-gap"}, exitUsage, []string{"--reason is required"}},
 		{"resume of both sides", []string{"partitions", "resume", "--keyed", "1", "--requests", "1", "--accept-gap", "--reason", "x"}, exitUsage, []string{"one of"}},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 )
 
@@ -34,6 +35,9 @@ another installation is refused; --take-redis is for one that was moved here.`,
 		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json\n  weir migrate --record-format 4",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if o.CountAgain && !o.Recreated {
+				return usage.Errorf("--count-again is about --recreated: allowed together only")
+			}
 			conf, err := a.config(cmd)
 			if err != nil {
 				return err

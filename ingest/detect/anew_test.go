@@ -104,6 +104,42 @@ func TestDetectGoesOnInALogThatWasMadeAnew(t *testing.T) {
 	}
 }
 
+// A log that is made anew a second time, when its partition stands at the same offset again, is another loss.
+func TestEachLogThatWasMadeAnewIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDetectWorld(t, 1)
+		w.fill(400)
+		whole := w.keyed[0]
+		const read = 120
+		w.relog(whole[:read]...)
+		r := w.run("a", 0)
+		pass(5 * time.Second)
+		for n, from := range []int{130, 260} {
+			w.mu.Lock()
+			w.accepted = nil // as the store has it: an acceptance is of one stop
+			w.mu.Unlock()
+			pass(10 * time.Second) // reports are sent meanwhile
+			w.relog(whole[from : from+20]...)
+			pass(10 * time.Second)
+			w.anew(t, read)
+			w.accept(ingest.Acceptance{GapSource: ingest.KeyedAnew, GapOffset: read})
+			pass(10 * time.Second)
+			w.relog(whole[from : from+read]...)
+			pass(10 * time.Second)
+			ids := map[string]bool{} // history keeps one of an id
+			for i := range w.hits {
+				if w.hits[i].Kind == detectors.KindLoss {
+					ids[w.hits[i].ID] = true
+				}
+			}
+			if len(ids) != n+1 {
+				t.Errorf("%d losses, want %d", len(ids), n+1)
+			}
+		}
+		r.stop(t)
+	})
+}
+
 // toldAnew holds that exactly one loss says where the partition stood.
 func (w *detectWorld) toldAnew(t *testing.T, stood int64) {
 	t.Helper()

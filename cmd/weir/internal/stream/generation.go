@@ -29,8 +29,8 @@ func (m *Migration) renew(ctx context.Context) error {
 	}
 	if m.opt.Recreated && !m.opt.CountAgain && mayCountTwice(m.topics.log, m.commits) {
 		return ingest.Advise(fmt.Errorf("%s, but no new generation has begun: in no partition does it end before "+
-			"what was routed of it, so it may be the one that it was, and all that it holds would be counted a second "+
-			"time: who was never over a limit would be, and blocked", why),
+			"what is known to be routed of it, so it may be the one that it was, and all that it holds would be counted "+
+			"a second time: who was never over a limit would be, and blocked", why),
 			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; a partition of "+
 				"keyed that halted goes on by weir partitions resume")
 	}
@@ -60,18 +60,16 @@ func (m *Migration) allStopped(ctx context.Context) error {
 	return nil
 }
 
-// mayCountTwice reports whether a log holds what was routed of it, and none ends before that, as some would of a topic
-// that was made anew.
+// mayCountTwice reports whether a log holds what was routed of it, or may, as its commit is lost, and none ends before what
+// was, as some would of a topic that was made anew.
 func mayCountTwice(log map[int]ingest.Bounds, commits map[int]*ingest.Announcement) bool {
 	holds := false
-	for p, a := range commits {
-		if a == nil || a.Offset == 0 {
-			continue
-		}
-		if log[p].End < a.Offset {
+	for p, b := range log {
+		a := commits[p]
+		if a != nil && b.End < a.Offset {
 			return false
 		}
-		holds = holds || log[p].Start < a.Offset
+		holds = holds || b.Start < b.End && (a == nil || b.Start < a.Offset)
 	}
 	return holds
 }

@@ -171,7 +171,12 @@ func TestWhatMayCountTwiceIsNotBegun(t *testing.T) {
 		{"some that was routed is there", log(ingest.Bounds{Start: 50, End: 50}, ingest.Bounds{Start: 59, End: 99}),
 			at(50, 60), true},
 		{"nothing was routed", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 70}), at(0, 0), false},
-		{"no commits", log(ingest.Bounds{End: 50}), nil, false},
+		{"no commits", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 70}), nil, true},
+		{"no commits, and no records", log(ingest.Bounds{Start: 9, End: 9}, ingest.Bounds{}), nil, false},
+		{"one without a commit, and nothing routed of the other", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 9}),
+			at(0, -1), true},
+		{"one without a commit, the other ends before", log(ingest.Bounds{End: 50}, ingest.Bounds{End: 9}),
+			at(51, -1), false},
 	} {
 		if got := mayCountTwice(test.log, test.commits); got != test.want {
 			t.Errorf("%s: %t, want %t", test.name, got, test.want)
