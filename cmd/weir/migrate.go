@@ -48,7 +48,7 @@ another installation is refused; --take-redis is for one that was moved here.`,
 	c.Flags().BoolVar(&o.Recreated, "recreated", false,
 		"the requests topic was deleted and made anew, although nothing shows it: begin a new generation at its start")
 	c.Flags().BoolVar(&o.CountAgain, "count-again", false,
-		"with --recreated, although requests reaches as far as it was routed: count all that it holds from its start")
+		"with --recreated, although requests may be the topic that it was: count all that it holds from its start")
 	c.Flags().BoolVar(&o.TakeRedis, "take-redis", false,
 		"Redis is to be this installation's from now on, although it belongs to another one")
 	c.Flags().IntVar(&o.RecordFormat, "record-format", 0,

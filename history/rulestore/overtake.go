@@ -104,7 +104,8 @@ func (s *Store) Overtake(ctx context.Context, named Named, by, via, decided stri
 		if o.now, err = clock(ctx, tx); err != nil {
 			return err
 		}
-		o.repeat = named.Repeats.look(o.names(), o.now)
+		ours, made := o.names()
+		o.repeat = named.Repeats.look(ours, made, o.now)
 		err = o.raise(ctx, floor)
 		done, repeat, now = o.done, o.repeat, o.now
 		return err
@@ -131,18 +132,19 @@ type overtaking struct {
 	done    Overtaken
 }
 
-// names are the rules that are overtaken; none where something else is, too, of which each time is told.
-func (o *overtaking) names() (names []string) {
+// names are the rules that are overtaken, of the store and others; none where something else is, too, of which each time
+// is told.
+func (o *overtaking) names() (ours, made []string) {
 	if o.routing != nil || o.named.Never > 0 {
-		return nil
+		return nil, nil
 	}
 	for i := range o.redis {
-		names = append(names, o.redis[i].Rule)
+		ours = append(ours, o.redis[i].Rule)
 	}
 	for i := range o.done.Strangers {
-		names = append(names, o.done.Strangers[i].Rule)
+		made = append(made, o.done.Strangers[i].Rule)
 	}
-	return names
+	return ours, made
 }
 
 // compare finds what is ahead of the store.

@@ -9,8 +9,8 @@ import (
 const (
 	// repeatsWindow is how long what was told in the audit trail is counted there when it comes again.
 	repeatsWindow = time.Hour
-	// mostTold bounds the rules of a window that get an entry of their own: names cost nothing to whoever writes to
-	// Redis.
+	// mostTold bounds the names of a window that the rule store does not have and that get an entry of their own: they
+	// cost nothing to whoever writes to Redis.
 	mostTold = 100
 )
 
@@ -21,29 +21,32 @@ type Repeats struct {
 	mu    sync.Mutex
 	since time.Time // when the window began
 	told  map[string]bool
+	made  int // of told, those that the rule store does not have
 	n     int // overtakings without an entry of their own in the window
 	next  int // n at which an entry tells the number
 }
 
 // repeated is what an overtaking is in the light of those before.
 type repeated struct {
-	names []string // of rules
+	ours  []string // rules of the rule store
+	made  []string // names that it does not have
 	fresh bool     // it tells of a rule that no entry of the window tells of
 	quiet bool     // it gets no entry
 	count string   // what its entry says of those that had none; empty: there were none
 }
 
-// look says what an overtaking of rules is. Nothing is remembered until it is done.
-func (p *Repeats) look(names []string, now time.Time) repeated {
-	r := repeated{names: names, fresh: true}
-	if p == nil || len(names) == 0 {
+// look says what an overtaking is, of rules of the store and of names that it does not have. Nothing is remembered until
+// it is done.
+func (p *Repeats) look(ours, made []string, now time.Time) repeated {
+	r := repeated{ours: ours, made: made, fresh: true}
+	if p == nil || len(ours)+len(made) == 0 {
 		return r
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.n
 	if now.Sub(p.since) < repeatsWindow {
-		if r.fresh = len(p.told) < mostTold && p.lacks(names); !r.fresh {
+		if r.fresh = p.lacks(ours) || p.made < mostTold && p.lacks(made); !r.fresh {
 			n++
 			r.quiet = n < p.next
 		}
@@ -66,21 +69,25 @@ func (p *Repeats) lacks(names []string) bool {
 
 // done remembers an overtaking that was stored.
 func (p *Repeats) done(r repeated, now time.Time) {
-	if p == nil || len(r.names) == 0 {
+	if p == nil || len(r.ours)+len(r.made) == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.Sub(p.since) >= repeatsWindow {
-		p.since, p.told, p.n, p.next = now, map[string]bool{}, 0, 10
+		p.since, p.told, p.made, p.n, p.next = now, map[string]bool{}, 0, 0, 10
 	} else if !r.fresh {
 		if p.n++; p.n >= p.next {
 			p.next *= 10
 		}
 	}
-	for _, name := range r.names {
-		if len(p.told) < mostTold {
+	for _, name := range r.ours {
+		p.told[name] = true
+	}
+	for _, name := range r.made {
+		if !p.told[name] && p.made < mostTold {
 			p.told[name] = true
+			p.made++
 		}
 	}
 }

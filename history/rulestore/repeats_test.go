@@ -14,7 +14,7 @@ func TestRepeatsAreCounted(t *testing.T) {
 	p, now := new(Repeats), time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
 	var told []string
 	tell := func(names ...string) repeated {
-		r := p.look(names, now)
+		r := p.look(nil, names, now)
 		p.done(r, now)
 		now = now.Add(2 * time.Second)
 		return r
@@ -41,14 +41,24 @@ func TestRepeatsAreCounted(t *testing.T) {
 	if entries > mostTold+4 || entries < mostTold-10 {
 		t.Errorf("of names that are made up there are %d entries", entries)
 	}
+	for _, rule := range []string{"walk", "run"} { // however many names were made up
+		if r := p.look([]string{rule}, []string{"made-up-1"}, now); r.quiet {
+			t.Errorf("of rule %s, which the store has, nothing is told", rule)
+		} else {
+			p.done(r, now)
+		}
+		if r := p.look([]string{rule}, nil, now); !r.quiet {
+			t.Errorf("rule %s is told again", rule)
+		}
+	}
 	// What was not stored was not told.
 	fresh := new(Repeats)
 	for range 3 {
-		if fresh.look([]string{"lost"}, now).quiet {
+		if fresh.look([]string{"lost"}, nil, now).quiet {
 			t.Error("what was not stored counts as told")
 		}
 	}
-	if r := (*Repeats)(nil).look([]string{"lost"}, now); r.quiet || !r.fresh {
+	if r := (*Repeats)(nil).look(nil, []string{"lost"}, now); r.quiet || !r.fresh {
 		t.Error("nothing is remembered, and it is not told")
 	}
 }

@@ -28,11 +28,11 @@ func (m *Migration) renew(ctx context.Context) error {
 		return fmt.Errorf("%s, but no new generation has begun: %w", why, err)
 	}
 	if m.opt.Recreated && !m.opt.CountAgain && mayCountTwice(m.topics.log, m.commits) {
-		return ingest.Advise(fmt.Errorf("%s, but no new generation has begun: in no partition does it end before "+
-			"what is known to be routed of it, so it may be the one that it was, and all that it holds would be counted "+
-			"a second time: who was never over a limit would be, and blocked", why),
-			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; a partition of "+
-				"keyed that halted goes on by weir partitions resume")
+		return ingest.Advise(fmt.Errorf("%s, but no new generation has begun: a partition reaches as far as it was "+
+			"routed, or nothing says how far that was, so it may be the one that it was, and all that it holds would be "+
+			"counted a second time: who was never over a limit would be, and blocked", why),
+			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; else partitions that "+
+				"stopped go on by weir partitions resume")
 	}
 	g, err := m.store.Streams.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
 	if err != nil {
@@ -60,18 +60,16 @@ func (m *Migration) allStopped(ctx context.Context) error {
 	return nil
 }
 
-// mayCountTwice reports whether a log holds what was routed of it, or may, as its commit is lost, and none ends before what
-// was, as some would of a topic that was made anew.
+// mayCountTwice reports whether a partition holds records that were routed, or may have been, as its commit is lost. That
+// another one ends before what was routed of it says nothing of this one: it may have lost its end.
 func mayCountTwice(log map[int]ingest.Bounds, commits map[int]*ingest.Announcement) bool {
-	holds := false
 	for p, b := range log {
 		a := commits[p]
-		if a != nil && b.End < a.Offset {
-			return false
+		if b.Start < b.End && (a == nil || b.Start < a.Offset && a.Offset <= b.End) {
+			return true
 		}
-		holds = holds || b.Start < b.End && (a == nil || b.Start < a.Offset)
 	}
-	return holds
+	return false
 }
 
 // shorterThanRouted reports whether no partition's log reaches what was routed of it, and all begin at 0: a topic that
