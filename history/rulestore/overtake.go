@@ -132,8 +132,8 @@ type overtaking struct {
 	done    Overtaken
 }
 
-// names are the rules that are overtaken, of the store and others; none where something else is, too, of which each time
-// is told.
+// names are the rules that are overtaken, of the store and others; none where something else is, too, of which each
+// time is told.
 func (o *overtaking) names() (ours, made []string) {
 	if o.routing != nil || o.named.Never > 0 {
 		return nil, nil

@@ -35,8 +35,8 @@ type repeated struct {
 	count string   // what its entry says of those that had none; empty: there were none
 }
 
-// look says what an overtaking is, of rules of the store and of names that it does not have. Nothing is remembered until
-// it is done.
+// look says what an overtaking is, of rules of the store and of names that it does not have. Nothing is remembered
+// until it is done.
 func (p *Repeats) look(ours, made []string, now time.Time) repeated {
 	r := repeated{ours: ours, made: made, fresh: true}
 	if p == nil || len(ours)+len(made) == 0 {

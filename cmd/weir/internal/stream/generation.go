@@ -29,10 +29,10 @@ func (m *Migration) renew(ctx context.Context) error {
 	}
 	if m.opt.Recreated && !m.opt.CountAgain && mayCountTwice(m.topics.log, m.commits) {
 		return ingest.Advise(fmt.Errorf("%s, but no new generation has begun: a partition reaches as far as it was "+
-			"routed, or nothing says how far that was, so it may be the one that it was, and all that it holds would be "+
-			"counted a second time: who was never over a limit would be, and blocked", why),
-			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; else partitions that "+
-				"stopped go on by weir partitions resume")
+			"routed, or nothing says how far that was, so it may be the one that it was, and all that it holds would "+
+			"be counted a second time: who was never over a limit would be, and blocked", why),
+			"if it was made anew and has grown as far since, weir migrate --recreated --count-again; else partitions "+
+				"that stopped go on by weir partitions resume")
 	}
 	g, err := m.store.Streams.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
 	if err != nil {
@@ -60,8 +60,8 @@ func (m *Migration) allStopped(ctx context.Context) error {
 	return nil
 }
 
-// mayCountTwice reports whether a partition holds records that were routed, or may have been, as its commit is lost. That
-// another one ends before what was routed of it says nothing of this one: it may have lost its end.
+// mayCountTwice reports whether a partition holds records that were routed, or may have been, as its commit is lost.
+// That another one ends before what was routed of it says nothing of this one: it may have lost its end.
 func mayCountTwice(log map[int]ingest.Bounds, commits map[int]*ingest.Announcement) bool {
 	for p, b := range log {
 		a := commits[p]
