@@ -51,7 +51,7 @@ func TestNoLaneWaitsForAnother(t *testing.T) {
 			}
 			return nil
 		})
-		within, stop := context.WithTimeout(postgres.In(t.Context(), l.free), 10*time.Second)
+		within, stop := context.WithTimeout(postgres.In(t.Context(), l.free), 40*time.Second)
 		var one int
 		if err := db.QueryRow(within, "SELECT 1").Scan(&one); err != nil {
 			t.Errorf("while %v is taken, %v gets %v", l.taken, l.free, err)
