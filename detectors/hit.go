@@ -143,6 +143,12 @@ func (h *Hit) Holding(generation int64) holding.Hit {
 // not know: such a hit is closed like any other.
 const ReasonReset = "reset"
 
+// What a loss has as its source partition where it is of the keyed log: records of any may have been in it.
+const (
+	GapInKeyed = -1 // up to Offset
+	KeyedAnew  = -2 // from Offset on, of a log that was made anew or lost its end
+)
+
 // MaxDistinct is where Hit.Users and Hit.Devices saturate.
 const MaxDistinct = 64
 

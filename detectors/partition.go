@@ -146,10 +146,7 @@ func (p *Partition) AcceptGap(source int, offset int64) { p.fence.accepted[gap{s
 // before from there is a way in another log alone: that one has ended before from, and what was folded is dropped.
 func (p *Partition) Rebase(from, to int64, why string) Hit {
 	p.fence.rebase()
-	if to < from {
-		return p.report.anew(from, p.fence.generation, &p.watermark)
-	}
-	return p.report.rebase(offsetRange{from, to}, p.fence.generation, &p.watermark, why)
+	return p.report.rebase(from, to, p.fence.generation, &p.watermark, why)
 }
 
 // Watermark is the least progress over all source partitions: no event older than it is expected any more.

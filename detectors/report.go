@@ -174,7 +174,7 @@ func (r *report) gap(k *Keyed, lost offsetRange, w *watermark) Hit {
 // hole is the hit of a hole in the keyed log that an operator accepted.
 func (r *report) hole(k *Keyed, lost offsetRange, w *watermark) Hit {
 	h := r.loss(k, lost, w, "hole in the keyed log accepted")
-	h.ID = r.ownLossID(h)
+	h.ID = r.ownLossID(h, 0)
 	return h
 }
 
@@ -186,29 +186,21 @@ func (r *report) loss(k *Keyed, lost offsetRange, w *watermark, what string) Hit
 	}
 }
 
-// rebase is the hit of keyed records that will not be folded.
-func (r *report) rebase(lost offsetRange, generation int64, w *watermark, why string) Hit {
+// rebase is the hit of keyed records that will not be folded: those from one offset up to another or, of a log that has
+// ended before from, however many it held behind that.
+func (r *report) rebase(from, to, generation int64, w *watermark, why string) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: -1, Offset: lost.end,
-		Count: lost.end - lost.first, Seen: w.appended, First: w.at, Last: w.at,
-		Reason: fmt.Sprintf("keyed offsets %d to %d %s", lost.first, lost.end-1, why),
+		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: GapInKeyed, Offset: to,
+		Count: to - from, Seen: w.appended, First: w.at, Last: w.at,
+		Reason: fmt.Sprintf("keyed offsets %d to %d %s", from, to-1, why),
 	}
-	h.ID = r.ownLossID(h)
-	return h
-}
-
-// anew is the hit of a keyed log that was made anew, or lost its end. How much it held that was not folded is not
-// known.
-func (r *report) anew(stood, generation int64, w *watermark) Hit {
-	h := Hit{
-		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: -2, Offset: stood,
-		Seen: w.appended, First: w.at, Last: w.at,
-		Reason: fmt.Sprintf("the keyed log ended before offset %d, up to which it had been read: it was made anew, or "+
-			"lost its end, and what it held behind that is not counted", stood),
+	nth := 0
+	if to < from {
+		h.Source, h.Offset, h.Count = KeyedAnew, from, 0
+		h.Reason = fmt.Sprintf("keyed offsets from %d on %s", from, why)
+		nth = int(w.appended) // before the same offset of another log it is another loss
 	}
-	own := h
-	own.Source = -1 - r.keyed
-	h.ID = r.secret.hitID(&own, int(w.appended)) // one before the same offset of another log is another one
+	h.ID = r.ownLossID(h, nth)
 	return h
 }
 
@@ -216,18 +208,18 @@ func (r *report) anew(stood, generation int64, w *watermark) Hit {
 // the first one.
 func (r *report) lost(k *Keyed, w *watermark) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: -1, Offset: -k.Version,
+		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: GapInKeyed, Offset: -k.Version,
 		Seen: w.appended, First: w.at, Last: w.at,
 		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed by "+
 			"it", k.Version),
 	}
-	h.ID = r.ownLossID(h) // other losses are before offsets of the log, which are not negative
+	h.ID = r.ownLossID(h, 0) // other losses are before offsets of the log, which are not negative
 	h.Offset = 0
 	return h
 }
 
-// ownLossID is the id of a loss of this keyed partition alone.
-func (r *report) ownLossID(h Hit) string {
+// ownLossID is the id of a loss of this keyed partition alone; nth tells apart what is lost at one place.
+func (r *report) ownLossID(h Hit, nth int) string {
 	h.Source = -1 - r.keyed
-	return r.secret.hitID(&h, 0)
+	return r.secret.hitID(&h, nth)
 }

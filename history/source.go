@@ -173,8 +173,7 @@ func column(f traffic.Field) string {
 func (src *Source) Matches(s traffic.Subject) bool {
 	if src.subjects != nil {
 		return slices.ContainsFunc(src.subjects, func(own traffic.Subject) bool {
-			return s == own ||
-				s.Stored() == own.Stored()
+			return s == own || s.Stored() == own.Stored()
 		})
 	}
 	if src.parts != nil {

@@ -78,11 +78,11 @@ type PartitionStatus struct {
 const NoOffset = detectors.NoOffset
 
 // GapInKeyed stands for the source partition of a gap in the keyed log: records of any may have been in it.
-const GapInKeyed = -1
+const GapInKeyed = detectors.GapInKeyed
 
 // KeyedAnew stands for the source partition where the keyed log ends before what was read of it: the topic was made
 // anew, or lost its end. Who accepts that lets the partition go on at the start of the log that there is.
-const KeyedAnew = -2
+const KeyedAnew = detectors.KeyedAnew
 
 // Acceptance is an operator's word that a gap may be passed (weir partitions resume --accept-gap).
 type Acceptance struct {

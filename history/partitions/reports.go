@@ -83,7 +83,7 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 // ofAnotherStop holds for an acceptance a of requests, or of a keyed log that was made anew, that was given before its
 // partition stopped as it stands now: a commit that is lost a second time, or a topic that is made anew, stops it
 // before a gap of the same numbers. Keyed partitions fold their log again from a snapshot, and pass the same other gap
-// again.
+// again. -2 is ingest.KeyedAnew.
 const ofAnotherStop = `(a.side = 'requests' OR a.gap_source = -2) AND EXISTS (
 	SELECT FROM partition_states p WHERE p.stream = a.stream AND p.side = a.side AND p.partition = a.partition
 		AND (p.stopped_at IS NULL OR p.stopped_at > a.accepted_at))`

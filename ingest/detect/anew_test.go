@@ -148,7 +148,7 @@ func (w *detectWorld) toldAnew(t *testing.T, stood int64) {
 	}
 	for i := range w.hits {
 		if h := &w.hits[i]; h.Kind == detectors.KindLoss && (h.Source != ingest.KeyedAnew || h.Offset != stood ||
-			!strings.Contains(h.Reason, "before offset 120")) {
+			!strings.Contains(h.Reason, "offsets from 120 on")) {
 			t.Errorf("lost %+v, want what was behind %d", h, stood)
 		}
 	}

@@ -215,7 +215,8 @@ func (o *owned) beginAnew(start int64, a ingest.Acceptance) {
 	o.d.log.Warn("gap accepted, keyed partition goes on at the start of its log", "partition", o.partition,
 		"from", o.offset, "to", start, "by", a.By, "reason", a.Reason)
 	delete(o.accepted, gap{ingest.KeyedAnew, o.offset})
-	o.pending = append(o.pending, o.state.Rebase(o.offset, start, "were of a log that ended"))
+	o.pending = append(o.pending, o.state.Rebase(o.offset, start,
+		"are of a log that was made anew, or lost its end: what was not read of them is not counted"))
 	o.offset, o.nextSave = start, time.Time{}
 	o.told, o.scraped, o.marked = min(o.told, start), min(o.scraped, start), min(o.marked, start)
 }

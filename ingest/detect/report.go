@@ -117,11 +117,14 @@ func (r *reporter) resume() {
 				continue
 			}
 			a, ok := o.accepted[*o.halt.gap]
-			b, known := news.bounds[p]
 			switch {
-			case !ok, o.halt.gap.source == ingest.KeyedAnew && !known:
+			case !ok:
 				continue
 			case o.halt.gap.source == ingest.KeyedAnew:
+				b, known := news.bounds[p]
+				if !known {
+					continue
+				}
 				o.end = b.End
 				o.beginAnew(b.Start, a)
 			case o.halt.gap.source == ingest.GapInKeyed:

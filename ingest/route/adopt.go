@@ -279,8 +279,7 @@ func (s *session) watchWaits(src *source) (news bool) {
 func whyWaits(waited time.Duration) string {
 	return fmt.Sprintf("waits for transactions: for %d%% of the last %v open ones, each of less than %v, kept it from "+
 		"being read, so that events come late", 100*min(waited, ingest.WaitsWithin)/ingest.WaitsWithin,
-		ingest.WaitsWithin,
-		ingest.UnansweredFor)
+		ingest.WaitsWithin, ingest.UnansweredFor)
 }
 
 // describeBlocked says in a report of a partition of requests why it cannot be read on.

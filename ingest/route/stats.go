@@ -1,10 +1,9 @@
 package route
 
 import (
-	"time"
-
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules/condition"
