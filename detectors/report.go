@@ -208,7 +208,8 @@ func (r *report) rebase(from, to, generation int64, w *watermark, why string) Hi
 // the first one.
 func (r *report) lost(k *Keyed, w *watermark) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: GapInKeyed, Offset: -k.Version,
+		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: GapInKeyed,
+		Offset: -k.Version,
 		Seen: w.appended, First: w.at, Last: w.at,
 		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed by "+
 			"it", k.Version),
