@@ -170,7 +170,7 @@ func (s *Secret) hitID(h *Hit, nth int) string {
 	for _, n := range []int64{int64(h.Lineage), h.Generation, int64(h.Source), h.Offset} {
 		b = binary.AppendVarint(b, n)
 	}
-	if nth > 0 {
+	if nth != 0 {
 		b = binary.AppendVarint(b, int64(nth))
 	}
 	return s.sum(b).String()

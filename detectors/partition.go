@@ -141,12 +141,20 @@ func (p *Partition) Learn(plan *Plan) {
 // are input like the log: the same ones must be given again after a restart.
 func (p *Partition) AcceptGap(source int, offset int64) { p.fence.accepted[gap{source, offset}] = true }
 
-// Rebase says that the keyed records from one offset up to another will not be folded: why says what became of them.
-// Fences take the next record of each source partition as it comes; the returned loss record says so. To an offset
-// before from there is a way in another log alone: that one has ended before from, and what was folded is dropped.
-func (p *Partition) Rebase(from, to int64, why string) Hit {
+// Unfolded are keyed records that will not be folded.
+type Unfolded struct {
+	From, To int64 // offsets, To not included
+	// Anew says that the log has ended before From and that another one follows, from its start on: how many records
+	// behind From were not read is not known, and To is not asked for.
+	Anew bool
+	Why  string // what became of them
+}
+
+// Rebase says which keyed records will not be folded. Fences take the next record of each source partition as it comes,
+// and drop what was folded before; the returned loss record says so.
+func (p *Partition) Rebase(lost Unfolded) Hit {
 	p.fence.rebase()
-	return p.report.rebase(from, to, p.fence.generation, &p.watermark, why)
+	return p.report.rebase(lost, p.fence.generation, &p.watermark)
 }
 
 // Watermark is the least progress over all source partitions: no event older than it is expected any more.

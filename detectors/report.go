@@ -186,18 +186,17 @@ func (r *report) loss(k *Keyed, lost offsetRange, w *watermark, what string) Hit
 	}
 }
 
-// rebase is the hit of keyed records that will not be folded: those from one offset up to another or, of a log that has
-// ended before from, however many it held behind that.
-func (r *report) rebase(from, to, generation int64, w *watermark, why string) Hit {
+// rebase is the hit of keyed records that will not be folded.
+func (r *report) rebase(lost Unfolded, generation int64, w *watermark) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: GapInKeyed, Offset: to,
-		Count: to - from, Seen: w.appended, First: w.at, Last: w.at,
-		Reason: fmt.Sprintf("keyed offsets %d to %d %s", from, to-1, why),
+		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: generation, Source: GapInKeyed,
+		Offset: lost.To, Count: lost.To - lost.From, Seen: w.appended, First: w.at, Last: w.at,
+		Reason: fmt.Sprintf("keyed offsets %d to %d %s", lost.From, lost.To-1, lost.Why),
 	}
 	nth := 0
-	if to < from {
-		h.Source, h.Offset, h.Count = KeyedAnew, from, 0
-		h.Reason = fmt.Sprintf("keyed offsets from %d on %s", from, why)
+	if lost.Anew {
+		h.Source, h.Offset, h.Count = KeyedAnew, lost.From, 0
+		h.Reason = fmt.Sprintf("keyed offsets from %d on %s", lost.From, lost.Why)
 		nth = int(w.appended) // before the same offset of another log it is another loss
 	}
 	h.ID = r.ownLossID(h, nth)
@@ -210,7 +209,7 @@ func (r *report) lost(k *Keyed, w *watermark) Hit {
 	h := Hit{
 		Format: HitFormat, Kind: KindLoss, Keyed: r.keyed, Generation: k.Generation, Source: GapInKeyed,
 		Offset: -k.Version,
-		Seen: w.appended, First: w.at, Last: w.at,
+		Seen:   w.appended, First: w.at, Last: w.at,
 		Reason: fmt.Sprintf("the rule store has lost routing version %d: no rule counts the events that were routed by "+
 			"it", k.Version),
 	}

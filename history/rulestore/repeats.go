@@ -2,6 +2,7 @@ package rulestore
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -30,6 +31,7 @@ type Repeats struct {
 type repeated struct {
 	ours  []string // rules of the rule store
 	made  []string // names that it does not have
+	known []string // of ours, those that an entry of the window tells of
 	fresh bool     // it tells of a rule that no entry of the window tells of
 	quiet bool     // it gets no entry
 	count string   // what its entry says of those that had none; empty: there were none
@@ -46,7 +48,8 @@ func (p *Repeats) look(ours, made []string, now time.Time) repeated {
 	defer p.mu.Unlock()
 	n := p.n
 	if now.Sub(p.since) < repeatsWindow {
-		if r.fresh = p.lacks(ours) || p.made < mostTold && p.lacks(made); !r.fresh {
+		r.known = slices.DeleteFunc(slices.Clone(ours), func(rule string) bool { return !p.told[rule] })
+		if r.fresh = len(r.known) < len(ours) || p.made < mostTold && p.lacks(made); !r.fresh {
 			n++
 			r.quiet = n < p.next
 		}

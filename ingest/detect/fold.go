@@ -258,6 +258,7 @@ func (o *owned) passUnreadable() {
 func (o *owned) giveUp(next int64, a ingest.Acceptance) {
 	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition,
 		"from", o.offset, "to", next, "by", a.By, "reason", a.Reason)
-	o.pending = append(o.pending, o.state.Rebase(o.offset, next, "could not be read, and were given up"))
+	o.pending = append(o.pending, o.state.Rebase(detectors.Unfolded{
+		From: o.offset, To: next, Why: "could not be read, and were given up"}))
 	o.offset = next
 }

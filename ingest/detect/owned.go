@@ -202,7 +202,8 @@ func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 			gap: &gap{ingest.KeyedAnew, o.offset}})
 	default:
 		o.d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
-		o.pending = append(o.pending, o.state.Rebase(o.offset, b.Start, "were deleted before they were read"))
+		o.pending = append(o.pending, o.state.Rebase(detectors.Unfolded{
+			From: o.offset, To: b.Start, Why: "were deleted before they were read"}))
 		o.offset = b.Start
 	}
 	return nil
@@ -215,9 +216,9 @@ func (o *owned) beginAnew(start int64, a ingest.Acceptance) {
 	o.d.log.Warn("gap accepted, keyed partition goes on at the start of its log", "partition", o.partition,
 		"from", o.offset, "to", start, "by", a.By, "reason", a.Reason)
 	delete(o.accepted, gap{ingest.KeyedAnew, o.offset})
-	o.pending = append(o.pending, o.state.Rebase(o.offset, start,
-		"are of a log that was made anew, or lost its end: what was not read of them is not counted"))
-	o.offset, o.nextSave = start, time.Time{}
+	o.pending = append(o.pending, o.state.Rebase(detectors.Unfolded{From: o.offset, Anew: true,
+		Why: "are of a log that was made anew, or lost its end: what was not read of them is not counted"}))
+	o.offset, o.nextSave = start, o.d.opt.Clock().Std()
 	o.told, o.scraped, o.marked = min(o.told, start), min(o.scraped, start), min(o.marked, start)
 }
 
