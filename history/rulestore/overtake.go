@@ -219,7 +219,7 @@ func (o *overtaking) raise(ctx context.Context, before int64) error {
 		if r.Mode.Blocks() && !one.Redis.Mode.Blocks() && c.Rule != o.decided {
 			c.Mode = rules.ModeShadow
 		}
-		c.quiet = c.Mode == r.Mode && (o.repeat.quiet || slices.Contains(o.repeat.known, c.Rule))
+		c.quiet = c.Mode == r.Mode && o.repeat.quietOf(c.Rule)
 		c.Reason = fmt.Sprintf("Redis had generation %d (%s), the rule store %d (%s)", one.Redis.Generation,
 			one.Redis.Mode, r.Generation, r.Mode)
 		if err := o.s.storeMode(ctx, o.tx, r, c, audit.Entry{Action: "raise-numbers", Before: stood}); err != nil {

@@ -37,6 +37,12 @@ type repeated struct {
 	count string   // what its entry says of those that had none; empty: there were none
 }
 
+// quietOf reports whether a rule of the store gets no entry of its own: not each time that another one is told of for
+// the first time, either.
+func (r *repeated) quietOf(rule string) bool {
+	return r.quiet || r.fresh && slices.Contains(r.known, rule)
+}
+
 // look says what an overtaking is, of rules of the store and of names that it does not have. Nothing is remembered
 // until it is done.
 func (p *Repeats) look(ours, made []string, now time.Time) repeated {

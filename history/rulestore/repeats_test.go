@@ -2,6 +2,7 @@ package rulestore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func TestRepeatsAreCounted(t *testing.T) {
 		if r := p.look([]string{rule}, nil, now); !r.quiet {
 			t.Errorf("rule %s is told again", rule)
 		}
+	}
+	if r := p.look([]string{"walk", "new"}, nil, now); r.quiet || !slices.Equal(r.known, []string{"walk"}) {
+		t.Errorf("of a new rule beside one that was told: quiet %t, known %q", r.quiet, r.known)
 	}
 	// What was not stored was not told.
 	fresh := new(Repeats)

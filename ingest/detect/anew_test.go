@@ -140,6 +140,33 @@ func TestEachLogThatWasMadeAnewIsALoss(t *testing.T) {
 	})
 }
 
+// The loss of a log that was made anew names where its partition stood, and so who accepted it, also where the new log
+// begins behind that.
+func TestALogThatBeginsFartherIsAnewAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDetectWorld(t, 2)
+		w.fill(400)
+		whole := w.keyed[0]
+		const read = 120
+		w.relog(whole[:read]...)
+		r := w.run("a", 0)
+		pass(5 * time.Second)
+		w.relog(whole[130:150]...)
+		pass(10 * time.Second)
+		w.anew(t, read)
+		w.mu.Lock()
+		w.keyed[0], w.start[0] = nil, read+30 // retention has taken what the new log had
+		w.mu.Unlock()
+		w.accept(ingest.Acceptance{GapSource: ingest.KeyedAnew, GapOffset: read})
+		pass(5 * time.Second)
+		r.stop(t)
+		w.toldAnew(t, read)
+		if at := w.generations[0][0].Offset; at != read+30 {
+			t.Errorf("the newest snapshot stands at %d, want %d", at, read+30)
+		}
+	})
+}
+
 // toldAnew holds that exactly one loss says where the partition stood.
 func (w *detectWorld) toldAnew(t *testing.T, stood int64) {
 	t.Helper()

@@ -72,6 +72,8 @@ func TestShorterThanRouted(t *testing.T) {
 		{"shorter but not from its beginning", map[int]ingest.Bounds{0: {Start: 2, End: 5}, 1: {}}, routed(10, 15), false},
 		{"nothing was routed", map[int]ingest.Bounds{0: {}, 1: {}}, routed(0, 0), false},
 		{"no commits", map[int]ingest.Bounds{0: {}, 1: {}}, nil, false},
+		{"one lost its end, the other its commit", map[int]ingest.Bounds{0: {End: 5}, 1: {End: 20}}, routed(10), false},
+		{"one made anew and empty, without a commit", map[int]ingest.Bounds{0: {End: 5}, 1: {}}, routed(10), true},
 	} {
 		if got := shorterThanRouted(tc.log, tc.commits); got != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
