@@ -109,7 +109,8 @@ func TestOneArrivalOpensTwoEpisodes(t *testing.T) {
 // What retention took from two keyed partitions is two losses.
 func TestLossesOfTwoPartitionsAreTwo(t *testing.T) {
 	loss := func(keyed int) string {
-		return detectors.NewPartition(detectors.Config{Keyed: keyed, Sources: 1, Generation: 1}).Rebase(detectors.Unfolded{To: 500, Why: "were deleted"}).ID
+		p := detectors.NewPartition(detectors.Config{Keyed: keyed, Sources: 1, Generation: 1})
+		return p.Rebase(detectors.Unfolded{To: 500, Why: "were deleted"}).ID
 	}
 	first, again, other := loss(1), loss(1), loss(2)
 	if first == other || first != again {

@@ -78,7 +78,8 @@ func TestLossRecordRebasesTheFence(t *testing.T) {
 func TestRebaseAfterRetention(t *testing.T) {
 	b := newBench(t, 2, rule(0, 10*time.Second, time.Minute))
 	b.must(b.event(0, origin, "192.0.2.1", 1))
-	if h := b.p.Rebase(detectors.Unfolded{From: 10, To: 20, Why: "were deleted"}); h.Kind != detectors.KindLoss || h.Count != 10 || h.ID == "" {
+	h := b.p.Rebase(detectors.Unfolded{From: 10, To: 20, Why: "were deleted"})
+	if h.Kind != detectors.KindLoss || h.Count != 10 || h.ID == "" {
 		t.Errorf("loss record %+v", h)
 	}
 	for s := range 2 {

@@ -73,8 +73,8 @@ func mayCountTwice(log map[int]ingest.Bounds, commits map[int]*ingest.Announceme
 }
 
 // shorterThanRouted reports whether no partition's log reaches what was routed of it, and all begin at 0: a topic that
-// was deleted and made anew. A log that only lost its end in a few partitions is another matter, for an operator, and so
-// is one that holds records of which nothing says how far they were routed.
+// was deleted and made anew. A log that only lost its end in a few partitions is another matter, for an operator, and
+// so is one that holds records of which nothing says how far they were routed.
 func shorterThanRouted(log map[int]ingest.Bounds, commits map[int]*ingest.Announcement) bool {
 	for p, b := range log {
 		if commits[p] == nil && b.Start < b.End {
